@@ -1,7 +1,12 @@
 """The platform settings: Flyte's ``plugins.k8s`` section, with our own keys below ``kfpytorch``."""
 
 from backend_plugin.core.settings.loader import read
-from backend_plugin.core.settings.model import PluginSettings, Settings, TaskResources
-from backend_plugin.core.settings.pod_security import PodSecurityMode, PodSecuritySettings
+from backend_plugin.core.settings.model import (
+    PluginSettings,
+    PodSecurityMode,
+    PodSecuritySettings,
+    Settings,
+    TaskResources,
+)
 
 __all__ = ["PluginSettings", "PodSecurityMode", "PodSecuritySettings", "Settings", "TaskResources", "read"]

@@ -16,8 +16,14 @@ from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import engine, platform_parsers, value_parsers
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
-from backend_plugin.core.settings.model import TRAINING_ENV, PluginSettings, Settings, TaskResources
-from backend_plugin.core.settings.pod_security import PodSecurityMode, PodSecuritySettings
+from backend_plugin.core.settings.model import (
+    TRAINING_ENV,
+    PluginSettings,
+    PodSecurityMode,
+    PodSecuritySettings,
+    Settings,
+    TaskResources,
+)
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 from kfpytorch_common.quantity import Quantity

@@ -1,5 +1,6 @@
 """The types of all settings: Flyte's under Flyte's names in snake case, ours under `Settings.kfpytorch`."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,7 +10,6 @@ from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings
-from backend_plugin.core.settings.pod_security import PodSecuritySettings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common import data_sources
 from kfpytorch_common.quantity import Quantity, parse
@@ -28,6 +28,29 @@ class TaskResources:
 
     defaults: Mapping[str, Quantity] = field(default_factory=dict)
     limits: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+class PodSecurityMode(enum.Enum):
+    """The treatment of a pod that violates the level "baseline" of the Pod Security Standards."""
+
+    OFF = "off"
+    WARN = "warn"
+    """The job is created, and the server logs the fields."""
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSecuritySettings:
+    """The treatment of authors' pods that violate the Pod Security level "baseline", by namespace."""
+
+    mode: PodSecurityMode = PodSecurityMode.ENFORCE
+    by_namespace: Mapping[str, PodSecurityMode] = field(default_factory=dict)
+    service_accounts: Sequence[str] = ()
+    """The service accounts that an author may name instead of the one that Flyte selected."""
+
+    def get_mode(self, namespace: str) -> PodSecurityMode:
+        """Return the mode for the tasks of a namespace."""
+        return self.by_namespace.get(namespace, self.mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Parsers of structured settings: parts of pods, log links, causes of failures and waits, security modes."""
+"""Parsers of structured settings: parts of pods, log links, causes of failures and waits, security modes.
+
+They raise `InvalidSettingValue` for an invalid value.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +16,7 @@ from backend_plugin.core import schema_check
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 from backend_plugin.core.settings.logs import LogTemplate
-from backend_plugin.core.settings.pod_security import PodSecurityMode
+from backend_plugin.core.settings.model import PodSecurityMode
 from backend_plugin.core.settings.value_parsers import duration, merge_maps, text
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
@@ -38,19 +41,24 @@ class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
     values: list[str] = msgspec.field(default_factory=list)
 
 
-def build_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with the msgspec type `kind` and returns plain JSON values.
+def build_checked_parser(kind: Any, remedy: str) -> Parser:
+    """Return a parser that validates a value with the msgspec type `kind`, and returns it unchanged.
 
-    The parser raises `InvalidSettingValue` with `remedy` for an invalid value.
+    Fields that the value lacks stay absent, even if `kind` has defaults for them.
     """
 
     def read(value: Any) -> Any:
-        try:
-            return msgspec.to_builtins(msgspec.convert(value, kind))
-        except msgspec.ValidationError as refusal:
-            raise _build_error(refusal, kind, remedy) from refusal
+        _convert(value, kind, remedy)
+        return msgspec.to_builtins(value)
 
     return read
+
+
+def _convert(value: Any, kind: Any, remedy: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as refusal:
+        raise _build_error(refusal, kind, remedy) from refusal
 
 
 def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> InvalidSettingValue:
@@ -62,21 +70,6 @@ def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> In
         near = get_close_matches(unknown["name"], known, n=1)
         remedy = f"did you mean {near[0]}?" if near else remedy
     return InvalidSettingValue(shorten(str(refusal), _LONGEST), remedy)
-
-
-def build_checked_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with the msgspec type `kind`, and returns it unchanged.
-
-    For an invalid value, the parser raises `InvalidSettingValue` with the given `remedy`. Fields that the
-    value lacks stay absent, even if `kind` has defaults for them.
-    """
-    check = build_parser(kind, remedy)
-
-    def read(value: Any) -> Any:
-        check(value)
-        return msgspec.to_builtins(value)
-
-    return read
 
 
 def build_pod_part_parser(kind: str) -> Parser:
@@ -96,11 +89,7 @@ def build_pod_part_parser(kind: str) -> Parser:
 
 
 def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
-    """Parse a map from resource names to lists of tolerations.
-
-    Raises:
-        InvalidSettingValue: If it is not such a map, or a toleration is invalid.
-    """
+    """Parse a map from resource names to lists of tolerations."""
     return {text(name): tolerations(items) for name, items in merge_maps(value).items()}
 
 
@@ -113,11 +102,7 @@ requests that can never be met. The cause `invalid-config` means that the queue 
 
 
 def durations_by_cause(value: Any) -> dict[str, timedelta]:
-    """Parse a map from the causes for which a job is pending to durations such as ``30m``.
-
-    Raises:
-        InvalidSettingValue: If it is not a map, or a cause or a duration is invalid.
-    """
+    """Parse a map from the causes for which a job is pending to durations such as ``30m``."""
     pairs = merge_maps(value)
     if unknown := [each for each in pairs if each not in WAITS]:
         raise InvalidSettingValue(
@@ -127,11 +112,7 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
 
 
 def dialect(value: Any) -> str:
-    """Return `value` if it is ``auto`` or the name of a kind of job in lower case, such as ``pytorchjob``.
-
-    Raises:
-        InvalidSettingValue: If it is another value.
-    """
+    """Return `value` if it is ``auto`` or the name of a kind of job in lower case, such as ``pytorchjob``."""
     known = ("auto", *(name.lower() for name in DIALECTS))
     if value not in known:
         raise InvalidSettingValue("is not a kind of job", f"write {', '.join(known)}")
@@ -139,14 +120,14 @@ def dialect(value: Any) -> str:
 
 
 def times(value: Any) -> int:
-    """Return `value` if it is a whole number of 0 or more, else raise `InvalidSettingValue`."""
+    """Return `value` if it is a whole number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidSettingValue("is not a number of times", "write a whole number, 0 or more")
     return value
 
 
 def causes_by_exit_code(value: Any) -> dict[int, Cause]:
-    """Parse a map from exit codes to names of causes; raise `InvalidSettingValue` if it is invalid."""
+    """Parse a map from exit codes to names of causes."""
     return {_parse_exit_code(code): _parse_cause(cause) for code, cause in merge_maps(value).items()}
 
 
@@ -168,19 +149,16 @@ def _parse_cause(value: Any) -> Cause:
 
 
 def log_templates(value: Any) -> tuple[LogTemplate, ...]:
-    """Parse a list of log link templates; raise `InvalidSettingValue` if it is invalid."""
-    try:
-        templates = msgspec.convert(value, tuple[LogTemplate, ...])
-    except msgspec.ValidationError as refusal:
-        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
-        raise _build_error(refusal, tuple[LogTemplate, ...], remedy) from refusal
+    """Parse a list of log link templates."""
+    remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
+    templates = _convert(value, tuple[LogTemplate, ...], remedy)
     return tuple(msgspec.structs.replace(each, scheme=msgspec.UNSET) for each in templates)
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Parse a map of log link templates, whose keys are the names by which tasks select a template.
+    """Parse a map of log link templates by the names with which tasks select them.
 
-    A template without a name gets its key as the name. An invalid map raises `InvalidSettingValue`.
+    A template without a name gets its key as the name.
     """
     pairs = {text(key): template for key, template in merge_maps(value).items()}
     templates = zip(pairs, log_templates(list(pairs.values())), strict=True)
@@ -200,13 +178,13 @@ toleration: Final = build_checked_parser(
 requirement: Final = build_checked_parser(
     _Requirement, "write a node selector requirement: key, operator, values"
 )
-pull_policy: Final = build_parser(
+pull_policy: Final = build_checked_parser(
     Literal["", "Always", "Never", "IfNotPresent"], "write Always, Never or IfNotPresent"
 )
 
 
 def pod_security_mode(value: Any) -> PodSecurityMode:
-    """Parse ``off``, ``warn`` or ``enforce``; raise `InvalidSettingValue` for another value."""
+    """Parse ``off``, ``warn`` or ``enforce``."""
     # YAML 1.1 decodes the word off as false.
     mode_name = "off" if value is False else value
     known = {mode.value: mode for mode in PodSecurityMode}

@@ -1,4 +1,7 @@
-"""Parsers of values that have the same form in YAML, environment variables and flags."""
+"""Parsers of values that have the same form in YAML, environment variables and flags.
+
+They raise `InvalidSettingValue` for an invalid value.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,16 +26,8 @@ _SMALLEST_MESSAGE: Final = 64 * 2**10
 _LARGEST_MESSAGE: Final = 2**31 - 1
 
 
-def anything(value: Any) -> Any:
-    """Return the value unchanged."""
-    return value
-
-
 def text(value: Any) -> str:
-    """Return a string, number or boolean as text; raise `InvalidSettingValue` for another value.
-
-    YAML decodes some texts as numbers or booleans; they become text again.
-    """
+    """Return a string, number or boolean as text: YAML decodes some texts as numbers or booleans."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):
@@ -41,7 +36,7 @@ def text(value: Any) -> str:
 
 
 def boolean(value: Any) -> bool:
-    """Parse a boolean, which may be a text such as ``true``; raise `InvalidSettingValue` if it is not one."""
+    """Parse a boolean, which may be a text such as ``true``."""
     name = text(value).lower()
     if name not in _TRUTH:
         raise InvalidSettingValue("is neither true nor false", "write true or false")
@@ -75,11 +70,7 @@ def build_choice_parser(*words: str) -> Parser:
 
 
 def names(value: Any) -> Sequence[str]:
-    """Parse a list of texts, or one text with commas between them; empty texts are left out.
-
-    Raises:
-        InvalidSettingValue: If it is neither.
-    """
+    """Parse a list of texts, or one text with commas between them; empty texts are left out."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, Sequence):
         raise InvalidSettingValue("is not a list", "write a list of names, or one text with commas")
@@ -89,7 +80,7 @@ def names(value: Any) -> Sequence[str]:
 def text_map(value: Any) -> dict[str, str]:
     """Parse a map from names to texts, a list of such maps, or the text ``name=text,name=text``.
 
-    Flyte uses a list of maps to keep the case of names. An invalid value raises `InvalidSettingValue`.
+    Flyte uses a list of maps to keep the case of names.
     """
     first = value[0] if isinstance(value, Sequence) and value else None
     if value == "" or isinstance(first, str):
@@ -107,11 +98,7 @@ def _parse_pairs(words: Sequence[str]) -> dict[str, str]:
 
 
 def quantity(value: Any) -> Quantity:
-    """Parse a Kubernetes quantity, such as ``500m`` or ``16Gi``.
-
-    Raises:
-        InvalidSettingValue: If it is invalid or negative.
-    """
+    """Parse a Kubernetes quantity of 0 or more, such as ``500m`` or ``16Gi``."""
     try:
         amount = parse(text(value))
     except InvalidQuantity as refusal:
@@ -124,20 +111,12 @@ def quantity(value: Any) -> Quantity:
 
 
 def quantities(value: Any) -> dict[str, Quantity]:
-    """Parse a map from resource names to Kubernetes quantities.
-
-    Raises:
-        InvalidSettingValue: If it is not a map, or a quantity is invalid or negative.
-    """
+    """Parse a map from resource names to Kubernetes quantities of 0 or more."""
     return {text(name): quantity(amount) for name, amount in merge_maps(value).items()}
 
 
 def message_size(value: Any) -> int:
-    """Parse the maximum size of a gRPC message, such as ``64Mi``, and return it in bytes.
-
-    Raises:
-        InvalidSettingValue: If it is not a quantity from 64Ki to 2047Mi.
-    """
+    """Parse the maximum size of a gRPC message, from ``64Ki`` to ``2047Mi``, and return it in bytes."""
     size = quantity(value).whole
     if not _SMALLEST_MESSAGE <= size <= _LARGEST_MESSAGE:
         raise InvalidSettingValue("is not a valid message size", "write 64Ki to 2047Mi")
@@ -145,11 +124,7 @@ def message_size(value: Any) -> int:
 
 
 def duration(value: Any) -> timedelta:
-    """Parse a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit.
-
-    Raises:
-        InvalidSettingValue: If it has another form or is too long.
-    """
+    """Parse a duration in Go's form, such as ``90s`` or ``1h30m``; zero needs no unit."""
     written = text(value)
     parts = _DURATION.findall(written)
     if written != "0" and (not parts or "".join(map("".join, parts)) != written):
@@ -161,11 +136,7 @@ def duration(value: Any) -> timedelta:
 
 
 def merge_maps(value: Any) -> Mapping[Any, Any]:
-    """Return `value` if it is a map, or the union of a list of maps; for a repeated key the last one counts.
-
-    Raises:
-        InvalidSettingValue: If it is neither.
-    """
+    """Return a map, or the union of a list of maps; for a repeated key the last one counts."""
     parts = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(part, Mapping) for part in parts):
         raise InvalidSettingValue("is not a map", "write names with values, as a map or a list of maps")

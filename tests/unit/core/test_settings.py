@@ -247,7 +247,6 @@ CHOICE = parsers.build_choice_parser("a", "b")
 @pytest.mark.parametrize(
     ("parser", "value", "expected"),
     [
-        (parsers.anything, [1], [1]),
         (parsers.boolean, True, True),
         (parsers.boolean, "False", False),
         (COUNT, "9", 9),
