@@ -1,6 +1,6 @@
 """Validates the containers of a pod. The package `pod_rules` validates the other fields."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.pod_rules import name_rules
@@ -41,11 +41,7 @@ def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
             yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
             yield from _check_container(container, path)
             yield from _check_mounts(container.get("volumeMounts", ()), volumes, f"{path}.volumeMounts")
-    yield from _check_restart_policies(spec.get("containers", ()))
-
-
-def _check_restart_policies(containers: Iterable[Mapping[str, Any]]) -> Iterator[FieldError]:
-    for index, container in enumerate(containers):
+    for index, container in enumerate(spec.get("containers", ())):
         if container.get("restartPolicy"):
             yield build_forbidden_error(
                 f"spec.containers[{index}].restartPolicy", "may not be set for non-init containers"

@@ -52,12 +52,6 @@ def build_invalid_error(field: str, value: JsonValue, detail: str) -> FieldError
     return FieldError(field=field, kind="Invalid value", value=value, detail=detail)
 
 
-def build_unsupported_error(field: str, value: JsonValue, supported: Sequence[str]) -> FieldError:
-    """Return the error for a value that is not one of `supported`."""
-    listed = ", ".join(_format_value(each) for each in supported)
-    return FieldError(field=field, kind=_UNSUPPORTED, value=value, detail=f"supported values: {listed}")
-
-
 def build_forbidden_error(field: str, detail: str) -> FieldError:
     """Return the error for a field or value that is not allowed."""
     return FieldError(field=field, kind=_FORBIDDEN, detail=detail)
@@ -71,7 +65,8 @@ def build_duplicate_error(field: str, value: JsonValue) -> FieldError:
 def check_choice(field: str, value: str, supported: Sequence[str]) -> Iterator[FieldError]:
     """Yield the error for a value that is not one of `supported`."""
     if value not in supported:
-        yield build_unsupported_error(field, value, supported)
+        listed = ", ".join(map(_format_value, supported))
+        yield FieldError(field=field, kind=_UNSUPPORTED, value=value, detail=f"supported values: {listed}")
 
 
 def check_name(field: str, value: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:

@@ -4,7 +4,7 @@ The manifest contains only fields that all these releases interpret in the same 
 docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
@@ -62,10 +62,7 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
 
 
 def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
-    """Return the item of `pytorchReplicaSpecs` for a role, with `pod` as its template.
-
-    The template has no restart policy, because the operator overwrites it with the one of the role.
-    """
+    # The operator overwrites the restart policy of the pod with the one of the role.
     spec = {key: value for key, value in get_mapping(pod, "spec").items() if key != "restartPolicy"}
     containers = [_with_named_ports(each) for each in get_mappings(spec, "containers")]
     return {
@@ -154,13 +151,8 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for number in list_repeated([each.get("containerPort", 0) for each in ports]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield build_problem(path, number, "is the number of two ports", remedy)
-    if _conflicts_with_operator_port(ports):
+    # The operator adds its port to a container without a port of that name.
+    is_added = all(each.get("name") != PORT.name for each in ports)
+    if is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name")):
         remedy = f"name it {PORT.name}, or use another number"
         yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
-
-
-def _conflicts_with_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
-    """True if a port with another name has the number of the port that the operator will add."""
-    # The operator adds no port if a port of the container already has the name of the operator's port.
-    is_added = all(each.get("name") != PORT.name for each in ports)
-    return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))

@@ -4,7 +4,7 @@ Two ends are derived. An elastic job succeeds although its surplus nodes were ne
 nodes were restarted more often than the limits for failures and disruptions allow.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -56,30 +56,21 @@ def interpret(observed: Observed) -> Observed:
 def _select_pods(
     job: Job, pods: tuple[Pod, ...], nodes: Iterable[Pod], loading: Iterable[Pod]
 ) -> tuple[Pod, ...]:
-    """Return the pods that determine the state of the job.
+    """Return the pods that determine the state of the job; placeholder pods and pods without a role are kept.
 
-    `nodes` and `loading` are the present pods of the nodes and of the initializers. The result has those of
-    the nodes and, if the job has ended, of the initializers that did not succeed. It omits other pods of
-    nodes and initializers, and pods of any other role that have not failed.
+    `nodes` and `loading` are the present pods of the nodes and of the initializers. Earlier pods of both do
+    not count, and neither do pods of other roles that have not failed.
     """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:
         # An initializer is not a replica, but its failure may be the cause of the end.
         kept |= {pod.name for pod in loading if pod.phase != "Succeeded"}
     roles = (ROLE, *job.initializers)
-    return tuple(pod for pod in pods if pod.name in kept or not _is_left_out(pod, roles))
-
-
-def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if `_select_pods` omits this pod, unless its arguments list the pod as present.
-
-    This is so for the pods of nodes and initializers, whose roles are `roles`, and for pods of other roles
-    that have not failed. It is not so for a pod without a role, and for a placeholder pod, with which a
-    scheduler reserves capacity.
-    """
-    if not pod.role or pod.place:
-        return False
-    return pod.role in roles or pod.phase != "Failed"
+    return tuple(
+        pod
+        for pod in pods
+        if pod.name in kept or not pod.role or pod.place or (pod.role not in roles and pod.phase == "Failed")
+    )
 
 
 def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
@@ -87,12 +78,12 @@ def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFi
     indexes, end = _read_options(job).succeeded_indexes, job.end_condition
     if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
         return files
-    return tuple(file for file in files if _is_required(file, indexes))
-
-
-def _is_required(file: ErrorFile, indexes: str) -> bool:
-    index = parse_replica_name(file.worker).rpartition("-")[2]
-    return not index.isdecimal() or contains_index(indexes, int(index))
+    numbers = [parse_replica_name(file.worker).rpartition("-")[2] for file in files]
+    return tuple(
+        file
+        for file, number in zip(files, numbers, strict=True)
+        if not number.isdecimal() or contains_index(indexes, int(number))
+    )
 
 
 def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
@@ -155,10 +146,7 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 
 
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
-    """Yield the condition Running if one of `nodes`, the present pods of the nodes, has started.
-
-    Yield Restarting if none of them has started, but earlier pods of the nodes have. Otherwise yield nothing.
-    """
+    """Yield Running if a present pod of a node has started, or Restarting if only earlier pods have."""
     if any(pod.phase in _STARTED for pod in nodes):
         yield Condition(
             type=job_conditions.RUNNING, true=True, since=min(_iter_times(_find_start, nodes), default=None)
@@ -168,10 +156,7 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 
 
 def _has_restarted(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
-    """True if nodes of the job were restarted, as shown by the restart count of a node or by an event.
-
-    Events about initializers are not considered.
-    """
+    """True if the restart count of a node, or an event, shows that nodes of the job were restarted."""
     loading = tuple(f"{job.name}-{role}-" for role in job.initializers)
     return any(pod.attempt for pod in nodes) or any(
         each.reason in _RESTARTS and not each.name.startswith(loading) for each in events
@@ -210,10 +195,7 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
 
 
 def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
-    """True if `attempt`, the number of restarts of all nodes, exceeds the sum of both restart limits.
-
-    One limit is for failures, the other for disruptions. False if a limit is unknown or does not exist.
-    """
+    """True if `attempt`, the number of restarts of all nodes, exceeds both known limits together."""
     if limits.max_disruptions is None or limits.named_runtime:
         return False
     return attempt > limits.max_restarts + limits.max_disruptions

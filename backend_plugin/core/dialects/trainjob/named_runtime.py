@@ -25,8 +25,6 @@ _OF_CONTAINER: Final = ("volumeMounts", "securityContext")
 _WITHOUT_EFFECT: Final = ("terminationMessagePolicy", "name", "env", *_OF_TRAINER)
 _WITHOUT_PROBLEM: Final = (*_OF_CONTAINER, *_WITHOUT_EFFECT)
 _EMPTY: Final[Any] = (None, "", [], {})
-_MOST_ITEMS: Final = 128
-"""The maximum length of each of the lists `env`, `command` and `args` of a trainer."""
 _OF_POD: Final = (
     *("serviceAccountName", "volumes", "imagePullSecrets", "securityContext", "nodeSelector", "affinity"),
     *("tolerations", "terminationGracePeriodSeconds"),
@@ -38,17 +36,12 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     """Return the fields `trainer` and `runtimePatches` of the spec; the Job of the nodes gets `annotations`.
 
     Raises:
-        InvalidTask: If the task sets fields that a patch cannot change, or a list is too long for the CRD.
-            The error lists all of these fields.
+        InvalidTask: If the task sets fields that a patch cannot change. The error lists all of these fields.
     """
     (group,) = job.groups
     spec = resource.with_installer(get_mapping(pod, "spec"), job.train_options.packages)
     trainer = resource.find_trainer(spec)
-    if problems := [
-        *_iter_job_problems(job, group),
-        *_iter_pod_problems(spec, trainer),
-        *_iter_length_problems(trainer),
-    ]:
+    if problems := [*_iter_job_problems(job, group), *_iter_pod_problems(spec, trainer)]:
         raise InvalidTask(*problems)
     ours = [each for each in build_environment(job, group, name) if each["name"] not in _RESERVED]
     patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key) not in _EMPTY}
@@ -110,16 +103,3 @@ def _iter_unsupported(fields: Manifest, supported: Container[str], path: str) ->
 def _build_problem(field: str, value: JsonValue) -> Problem:
     message = "cannot be set for a named runtime, because a patch cannot express it"
     return build_problem(field, value, message, _REMEDY)
-
-
-def _iter_length_problems(trainer: Manifest) -> Iterator[Problem]:
-    """Yield a problem for each list that is longer than the CRD permits."""
-    for key in ("env", "command", "args"):
-        value = trainer.get(key)
-        if isinstance(value, list) and len(value) > _MOST_ITEMS:
-            yield Problem(
-                field=f"pod.spec.containers[{resource.CONTAINER}].{key}",
-                value=f"{len(value)} items",
-                message=f"are more than {_MOST_ITEMS}, the limit of a TrainJob with a named runtime",
-                remedy=_REMEDY,
-            )

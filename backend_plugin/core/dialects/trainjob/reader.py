@@ -102,10 +102,7 @@ def read_without_pods(manifest: Manifest) -> Job:
 
 
 def _derive_creation(status: Manifest) -> tuple[Condition, ...]:
-    """Return the condition `Created` if the JobSet exists, else no condition.
-
-    Trainer fills `jobsStatus` only after it has created the JobSet.
-    """
+    # Trainer fills `jobsStatus` only after it has created the JobSet.
     return (Condition(type=job_conditions.CREATED, true=True),) if status.get("jobsStatus") else ()
 
 

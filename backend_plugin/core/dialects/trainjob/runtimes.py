@@ -115,10 +115,7 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 
 
 def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
-    """Return the value of a job's annotation ``kfpytorch.flyte.org/task``: JSON with the job's deadline.
-
-    Every server reads this annotation and enforces the deadline. `prefix` is the output prefix of the job.
-    """
+    """Return the value of the annotation from which every server reads the deadline that it enforces."""
     run = Attempt(
         output_prefix=prefix,
         project="",
@@ -162,8 +159,7 @@ def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[R
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
     """Return the replicated job that a runtime lacks, and its purpose; empty if it has all that a task needs.
 
-    `runtimePatches` in the spec of `job` names the replicated jobs of the initializers. If the runtime lacks
-    one of them, Trainer rejects the patch.
+    If the runtime lacks the replicated job of an initializer, Trainer rejects the patch.
     """
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"
