@@ -9,11 +9,10 @@ import msgspec
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_int, get_mappings, get_text
 from backend_plugin.core.scheduling.adapter import FLAG, SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.registry import list_schedulers
-from backend_plugin.core.scheduling.status_parser import parse_bounded
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
@@ -22,7 +21,9 @@ from backend_plugin.kube.capability_facts import (
     UnknownFact,
     build_capabilities,
     find_flag_scheduler,
+    list_served_dialects,
     list_versions,
+    read_container_defaults,
     select_queue_kinds,
 )
 from backend_plugin.kube.connection import ApiRequest
@@ -82,21 +83,17 @@ class CapabilityDiscovery:
             raise ClusterUnavailable(f"{namespace} is not a valid namespace name")
         apis = await self._await_fact(self._list_api_versions())
         served = apis if isinstance(apis, Mapping) else {}
-        down: Any = ()
+        facts: dict[str, Any] = {"apis": apis}
         if compares_operators:
-            down = await self._await_fact(self._list_unavailable_operators(served))
-        facts: Mapping[str, Any] = {"apis": apis, "unavailable_operators": down}
-        kinds = select_queue_kinds(served) if examines_gangs else {}
-        if examines_gangs:
-            queries = {
-                **self._build_queries(namespace, served, tries_pod=tries_pod),
-                **{
-                    name: self._list_open_queues(kind, version, namespace)
-                    for name, (kind, version) in kinds.items()
-                },
-            }
-            answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-            facts = {**facts, **dict(zip(queries, answers, strict=True))}
+            facts["unavailable_operators"] = await self._await_fact(self._list_unavailable_operators(served))
+        if not examines_gangs:
+            return build_capabilities(facts, ())
+        kinds = select_queue_kinds(served)
+        queries = self._build_queries(namespace, served, tries_pod=tries_pod)
+        for name, (kind, version) in kinds.items():
+            queries[name] = self._list_open_queues(kind, version, namespace)
+        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
+        facts |= zip(queries, answers, strict=True)
         return build_capabilities(facts, kinds)
 
     def _build_queries(
@@ -125,7 +122,7 @@ class CapabilityDiscovery:
     async def _list_api_versions(self) -> Mapping[str, Sequence[str]]:
         groups = get_mappings(await self._fetch_fact(ApiRequest(path="/apis", doubts=False), None), "groups")
         served = {get_text(group, "name"): tuple(list_versions(group)) for group in groups}
-        kinds = _list_served_dialects(served)
+        kinds = list_served_dialects(served)
         if len(kinds) <= 1:
             return served
         for dialect in kinds:
@@ -166,7 +163,7 @@ class CapabilityDiscovery:
         An operator is down if no pod of its Deployments is available. One without a Deployment counts as down
         only if another operator is available. `served` has the API versions by API group.
         """
-        kinds = _list_served_dialects(served)
+        kinds = list_served_dialects(served)
         if len(kinds) <= 1:
             return ()
         # An operator without a Deployment may still run. But if another operator is available, probably only
@@ -176,10 +173,7 @@ class CapabilityDiscovery:
         return tuple(name for name, is_available in available.items() if is_available in counted)
 
     async def _is_available(self, dialect: Dialect) -> bool | None:
-        """True if a Deployment of the operator of this kind of job has an available pod.
-
-        None if the operator has no Deployment.
-        """
+        """True if a Deployment of the operator has an available pod; None if it has no Deployment."""
         found = [each for query in dialect.deployments for each in await self._list_deployments(query)]
         return any(get_int(each, "status", "availableReplicas") for each in found) if found else None
 
@@ -198,20 +192,8 @@ class CapabilityDiscovery:
         return tuple(sorted(components - {""})) or None
 
     async def _list_container_defaults(self, namespace: str) -> Mapping[str, str]:
-        """Return the default request of a container for each resource name, from the LimitRanges.
-
-        If several LimitRanges have a default for a resource, the first one in the response applies.
-        """
-        ranges_list = await self._fetch_list(_LIMITS, namespace, {})
-        defaults: dict[str, str] = {}
-        for ranges in get_mappings(ranges_list, "items"):
-            for each in get_mappings(ranges, "spec", "limits"):
-                if get_text(each, "type") == "Container":
-                    # A default limit is also the default request.
-                    requests = {**get_mapping(each, "default"), **get_mapping(each, "defaultRequest")}
-                    defaults = {**{name: str(amount) for name, amount in requests.items()}, **defaults}
-        # Ignores values that are not quantities or that are too large; no API server stores them.
-        return {name: amount for name, amount in defaults.items() if parse_bounded(amount) is not None}
+        ranges = await self._fetch_list(_LIMITS, namespace, {})
+        return read_container_defaults(get_mappings(ranges, "items"))
 
     async def _list_open_queues(self, kind: SchedulerResource, version: str, namespace: str) -> Sequence[str]:
         resource = ApiResource(group=kind.group, version=version, plural=kind.plural)
@@ -262,12 +244,3 @@ class CapabilityDiscovery:
             if answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.code == HTTPStatus.TOO_MANY_REQUESTS:
                 raise ClusterUnavailable(f"the API server answers {answer}") from answer
             raise UnknownFact(f"the API server answers {answer}"[:_LONGEST]) from answer
-
-
-def _list_served_dialects(served: Mapping[str, Sequence[str]]) -> Sequence[Dialect]:
-    """Return the dialects (kinds of job) that the cluster serves; `served` are its versions by API group."""
-    return [
-        each
-        for each in table.DIALECTS.values()
-        if each.resource.version in served.get(each.resource.group, ())
-    ]

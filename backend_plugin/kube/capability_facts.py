@@ -4,10 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from backend_plugin.core.reading import get_mappings, get_text, get_texts
+from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.base import Dialect
+from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_texts
 from backend_plugin.core.scheduling.adapter import FLAG, SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.registry import list_schedulers
+from backend_plugin.core.scheduling.status_parser import parse_bounded
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell.cluster import ClusterUnavailable
 
@@ -52,6 +55,28 @@ def list_versions(group: Manifest) -> Sequence[str]:
     preferred = get_text(group, "preferredVersion", "version")
     versions = [get_text(each, "version") for each in get_mappings(group, "versions")]
     return tuple(dict.fromkeys(filter(None, [preferred, *versions])))
+
+
+def list_served_dialects(served: Mapping[str, Sequence[str]]) -> Sequence[Dialect]:
+    """Return the dialects (kinds of job) that the cluster serves; `served` are its versions by API group."""
+    return [
+        each
+        for each in table.DIALECTS.values()
+        if each.resource.version in served.get(each.resource.group, ())
+    ]
+
+
+def read_container_defaults(limit_ranges: Sequence[Manifest]) -> Mapping[str, str]:
+    """Return the default request of a container by resource name; the first LimitRange applies."""
+    defaults: dict[str, str] = {}
+    for ranges in limit_ranges:
+        for each in get_mappings(ranges, "spec", "limits"):
+            if get_text(each, "type") == "Container":
+                # A default limit is also the default request.
+                requests = {**get_mapping(each, "default"), **get_mapping(each, "defaultRequest")}
+                defaults = {**{name: str(amount) for name, amount in requests.items()}, **defaults}
+    # Ignores values that are not quantities or that are too large; no API server stores them.
+    return {name: amount for name, amount in defaults.items() if parse_bounded(amount) is not None}
 
 
 def find_flag_scheduler(deployment: Manifest) -> str | None:

@@ -167,7 +167,11 @@ class Connection:
 
     async def _load_credentials(self) -> None:
         access = await self._credentials.load()
-        _require_server_url(access.server)
+        url = URL(access.server)
+        if url.scheme not in ("http", "https") or not url.raw_host:
+            raise CredentialsUnusable(
+                f"{access.server!r} is not the URL of an API server; write https://HOST:PORT"
+            )
         try:
             certificates = (
                 access.verify,
@@ -193,12 +197,6 @@ def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
 def _build_url(request: ApiRequest, access: ClusterAccess) -> URL:
     # `server` may contain a path.
     return URL(access.server + request.path, encoded=True).with_query(request.query)
-
-
-def _require_server_url(server: str) -> None:
-    url = URL(server)
-    if url.scheme not in ("http", "https") or not url.raw_host:
-        raise CredentialsUnusable(f"{server!r} is not the URL of an API server; write https://HOST:PORT")
 
 
 def _build_headers(request: ApiRequest, access: ClusterAccess) -> Mapping[str, str]:
