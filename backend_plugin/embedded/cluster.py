@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -72,9 +71,7 @@ class EmbeddedCluster:
             StateUnusable: If another server uses the directory, or if it cannot be used.
             UnreadableTemplates: If the pod templates cannot be read.
         """
-        # Raise the limit on open files for the server only. By default, pods get the previous limit.
-        had = ports.raise_limit()
-        options = replace(options, open_files=options.open_files or had)
+        ports.raise_limit()
         async with AsyncExitStack() as undo:
             store = undo.enter_context(closing(Store.open(state)))
             cluster = cls(store, state, options)

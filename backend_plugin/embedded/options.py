@@ -59,8 +59,6 @@ class EmbeddedOptions:
     """Patterns of additional environment variables that pods inherit from the server."""
     back_off: RestartBackoff = field(default_factory=RestartBackoff)
     """The delay before an ended container is restarted."""
-    open_files: int | None = None
-    """The limit on open files of each process of a pod; None means the limit of the server."""
     master_patience: float = 200
     """Seconds that a worker waits for its master: the operator tries 100 times, every two seconds."""
     shim_patience: float = 10

@@ -54,7 +54,6 @@ def build_launch(
         "pod": f"{name}_{namespace}({uid})",
         "node": get_text(spec, "nodeName"),
         "grace": 30 if grace is None else max(0, grace),
-        "open_files": options.open_files,
         "deadline": get_int(spec, "activeDeadlineSeconds"),
         "back_off": [options.back_off.first, options.back_off.most, options.back_off.forget],
         "directories": [

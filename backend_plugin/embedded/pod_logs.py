@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -25,7 +26,6 @@ _NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.log")
 _LAST: Final = 10**9
 _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
 """A line that a shim wrote. Other lines were added by a program, and are returned unchanged."""
-_LONGEST_SEGMENT: Final = 1 << 26
 _MAX_PARTS: Final = 1 << 12
 _Segment: TypeAlias = tuple[int, int]
 
@@ -50,13 +50,24 @@ class ContainerLog:
 
         If `last` is None because the requested run has not started, yield nothing.
         """
+        if last is None:
+            return
+        if self._tail is None:
+            yield from self._iter_new_batches(last)
+            return
+        kept: deque[LogLine] = deque(maxlen=self._tail)
+        for lines in self._iter_new_batches(last):
+            kept.extend(lines)
+            yield ()  # Let other tasks run.
+        self._tail = None
+        yield tuple(kept)
+
+    def _iter_new_batches(self, last: int) -> Iterator[Sequence[LogLine]]:
         if self._at is None:
-            if last is None:
-                return
-            self._start_at(last)
-        while self._file is not None or self._open_segment(last or 0):
+            self._at = min((each for each in self._list_segments() if each[0] == last), default=(last, 0))
+        while self._file is not None or self._open_segment(last):
             data = self._read_chunk()
-            later = () if data else self._list_later_segments(last or 0)
+            later = () if data else self._list_later_segments(last)
             # Read again: lines may have been written before the next segment began.
             if later and not (data := self._read_chunk()):
                 yield from self._end_segment(later[0])
@@ -71,28 +82,6 @@ class ContainerLog:
             os.close(self._file)
             self._file = None
 
-    def _start_at(self, run: int) -> None:
-        segments = [each for each in self._list_segments() if each[0] == run]
-        self._at = min(segments, default=(run, 0))
-        if self._tail is not None:
-            self._skip_to(self._tail, segments)
-
-    def _skip_to(self, tail: int, segments: Sequence[_Segment]) -> None:
-        for segment in reversed(segments):
-            self._at = segment
-            try:
-                data = files.read_regular(str(self._directory / format_log_name(*segment)), _LONGEST_SEGMENT)
-            except OSError:  # A program replaced this segment, or it and all earlier ones were deleted.
-                return
-            at = data.rfind(b"\n") + 1
-            while at:
-                begin = data.rfind(b"\n", 0, at - 1) + 1
-                tail -= not _is_part(data[begin : begin + TEXT_AT])
-                if tail < 0:
-                    self._seek_to(at, segment)
-                    return
-                at = begin
-
     def _parse_lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
         parsed = []
@@ -101,7 +90,8 @@ class ContainerLog:
             self._parts.append(line[TEXT_AT:] if is_of_shim else line)
             if is_of_shim:
                 self._time = line[:_TIME].decode()
-            if not (is_of_shim and _is_part(line)) or len(self._parts) > _MAX_PARTS:
+            is_part = is_of_shim and line[_TAG] == _PART
+            if not is_part or len(self._parts) > _MAX_PARTS:
                 text = b"".join(self._parts).decode(errors="replace")
                 parsed.append(LogLine(time=self._time, text=text))
                 self._parts = []
@@ -113,13 +103,8 @@ class ContainerLog:
             yield self._parse_lines(b"\n")
         if self._parts and self._at is not None and following[0] != self._at[0]:
             yield self._parse_lines(b"\n")
-        self._seek_to(0, following)
-
-    def _seek_to(self, offset: int, segment: _Segment) -> None:
         self.close()
-        self._at = segment
-        if self._open_segment(segment[0]) and self._file is not None:
-            os.lseek(self._file, offset, os.SEEK_SET)
+        self._at = following
 
     def _open_segment(self, last: int) -> bool:
         while self._file is None and self._at is not None:
@@ -144,10 +129,6 @@ class ContainerLog:
     def _list_segments(self) -> Sequence[_Segment]:
         found = (_NAME.fullmatch(path.name) for path in self._directory.glob("*.log"))
         return sorted((int(each[1]), int(each[2])) for each in found if each)
-
-
-def _is_part(line: bytes) -> bool:
-    return len(line) >= TEXT_AT and line[_TAG] == _PART
 
 
 async def read_lines(

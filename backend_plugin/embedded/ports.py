@@ -67,14 +67,10 @@ _LIMIT_IF_INFINITE: Final = 1 << 20
 """The limit to set if the hard limit is infinite: macOS rejects an infinite soft limit."""
 
 
-def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard limit, and return the previous soft limit.
-
-    The server needs one open file for each pod.
-    """
+def raise_limit() -> None:
+    """Raise the soft limit of open files to the hard limit: the server needs one for each pod."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _LIMIT_IF_INFINITE if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # The system may have a lower limit that it does not report.
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return soft

@@ -8,8 +8,6 @@ from typing import Final, TypeAlias
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.store import Clock
 
-# A timer for a later time is set to this delay, fires early and is set again.
-_LONGEST_TIMER: Final = 24 * 3600.0
 _FIRST_DELAY: Final = 0.005
 _LONGEST_DELAY: Final = 60.0
 
@@ -79,8 +77,7 @@ class WorkQueue:
 
     def _arm_timer(self, key: Key, seconds: float) -> None:
         if not self._closed:
-            seconds = max(0.0, min(seconds, _LONGEST_TIMER))
-            self._timers[key] = self._loop.call_later(seconds, self._on_timer, key)
+            self._timers[key] = self._loop.call_later(max(0.0, seconds), self._on_timer, key)
 
     def _on_timer(self, key: Key) -> None:
         del self._timers[key]

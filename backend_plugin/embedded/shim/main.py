@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import signal
 import sys
@@ -181,12 +180,6 @@ def _create_tree(launch: dict[str, Any]) -> ProcessTree:
     return PortableTree(launch["uid"])
 
 
-def _limit_files(soft: int | None) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def main() -> None:
     """Run a shim, the process for the pod in DIRECTORY; arguments ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
 
@@ -201,7 +194,6 @@ def main() -> None:
             os.set_inheritable(fd, False)  # noqa: FBT003 - the argument is positional.
     with open(f"{directory}/{layout.LAUNCH}", encoding="utf-8") as file:  # noqa: PTH123
         launch = json.load(file)
-    _limit_files(launch["open_files"])
     adopt_orphans()
     shim = Shim(directory, launch, wake)
     shim.listen(control, lifeline)

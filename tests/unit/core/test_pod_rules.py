@@ -37,21 +37,6 @@ def refusal(pod: Any) -> tuple[int, str, str]:
     return refused.value.code, refused.value.reason, ", ".join(f"{field}: {kind}" for field, kind in causes)
 
 
-@pytest.mark.parametrize(
-    ("image", "policy"),
-    [
-        ("a", "Always"),
-        ("a:latest", "Always"),
-        ("registry:5000/a", "Always"),
-        ("a:1", "IfNotPresent"),
-        ("a@sha256:0", "IfNotPresent"),
-    ],
-)
-def test_image_with_a_mutable_tag_is_always_pulled(image: str, policy: str) -> None:
-    stored: Any = admit_pod(a_pod({"image": image}))
-    assert stored["spec"]["containers"][0]["imagePullPolicy"] == policy
-
-
 def test_request_may_be_less_than_the_limit_or_have_none() -> None:
     stored: Any = admit_pod(limits({"cpu": 1, "memory": "1Gi"}, cpu=2))
     assert stored["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 2}
