@@ -203,7 +203,7 @@ class Kubelet:
         if pod.shim is None:
             self._on_shim_exit(pod)
             return
-        self._open_gate_if_ready(pod)
+        self._open_gates(pod.job)
         self._watch_shim(pod)
 
     def _on_wake(self, pod: PodRecord) -> None:
@@ -240,11 +240,11 @@ class Kubelet:
         state = pod.directory.read_state()
         if state is None or state == pod.last:
             return
-        let_in, pod.last = pod.is_gate_open, state
+        pod.last = state
         if not state.final:  # A final state is reported after the shim has ended.
             self._report_status(pod)
-        if pod.is_leader and pod.is_gate_open is not let_in:
-            self._update_gates(pod)
+        if pod.is_leader:
+            self._open_gates(pod.job)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
         """Mark a pod as ended. Raise OSError and change nothing if its state cannot be read."""
@@ -273,7 +273,7 @@ class Kubelet:
         pod.wake_followers()
         self._report_status(pod)
         if pod.is_leader:
-            self._update_gates(pod)
+            self._open_gates(pod.job)
         if pod.is_terminating and not pod.is_silent:
             self._loop.call_soon(self._report.on_terminated, pod.uid)
 
@@ -285,15 +285,13 @@ class Kubelet:
             pod.status = status
             self._loop.call_soon(self._report.on_status, pod.uid, status)
 
-    def _update_gates(self, leader: PodRecord) -> None:
-        for pod in self._pods.values():
-            if pod.is_gated and pod.job == leader.job:
-                pod.send_gate(leader)
-
-    def _open_gate_if_ready(self, pod: PodRecord) -> None:
-        for leader in self._pods.values():
-            if pod.is_gated and leader.is_leader and leader.is_gate_open and leader.job == pod.job:
-                pod.send_gate(leader)
+    def _open_gates(self, job: tuple[str, str, str]) -> None:
+        """Start the pods that wait for the leader of this job, if the leader is ready."""
+        pods = [each for each in self._pods.values() if each.job == job]
+        if any(each.is_leader and each.is_gate_open for each in pods):
+            for pod in pods:
+                if pod.is_gated:
+                    pod.orders.send(layout.GATE)
 
     def _kill_silently(self, manifest: Manifest, directory: PodDirectory) -> None:
         """Kill the processes of a pod that an earlier server started, without status reports."""

@@ -55,10 +55,6 @@ class PodRecord:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
-    def send_gate(self, leader: "PodRecord") -> None:
-        """Let this pod start, or wait, depending on the leader of its job."""
-        self.orders.send(layout.GATE, str(int(leader.is_gate_open)))
-
     def _kill_shim(self) -> None:
         if self.shim is not None:
             self.shim.kill(self.directory.path)

@@ -35,7 +35,7 @@ EXPIRE = "expire"
 LOSE = "lose"
 """Kill the pod immediately, as if its node had failed."""
 GATE = "gate"
-"""Open (1) or close (0) the gate, at which the pod waits for the leader of its job before it starts."""
+"""Open the gate, at which the pod waits for the leader of its job before it starts."""
 WATCH = "watch"
 """Notify about new log lines. The argument is 1 while a client follows the log, else 0."""
 

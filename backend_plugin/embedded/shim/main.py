@@ -106,7 +106,7 @@ class Shim:
             elif word == layout.LOSE:
                 self._stop_as_lost()
             elif word == layout.GATE:
-                self._supervisor.gate_is_open = value == "1"
+                self._supervisor.gate_is_open = True
             elif word == layout.WATCH:
                 self._is_watched = value == "1"
 

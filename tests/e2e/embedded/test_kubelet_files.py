@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from backend_plugin.embedded.pod_directory import PodDirectory
-from backend_plugin.embedded.pod_status import PodState
 from e2e.embedded.running_pods import RunningNode, get_terminated, node, pod, shell, uid
 
 PUT = {
@@ -49,21 +47,3 @@ async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path: 
         await kubelet.kubelet.remove_pod(uid(one))
         assert not (kubelet.root / uid(one)).exists()
     assert (mine / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize("put", PUT.values(), ids=PUT)
-@pytest.mark.parametrize("file", ["state.json", "shim.log"])
-async def test_server_does_not_block_on_replaced_files(kubelet: RunningNode, put: str, file: str) -> None:
-    change = f"rm -f ../../{file}; {put.format(f'../../{file}')}; touch ../../done"
-    one = pod(shell(f"until [ -e ../../go ]; do sleep 0.01; done; {change}; sleep 60"))
-    await kubelet.run(one)
-    await kubelet.phase(one, "Running")
-    directory = PodDirectory.from_uid(kubelet.root, uid(one))
-    (directory.path / "go").touch()
-    while not (directory.path / "done").exists():
-        await asyncio.sleep(0.01)
-    found = await asyncio.wait_for(asyncio.to_thread(directory.read_state), 10)
-    assert found is not None
-    assert (found == PodState(since=0, containers={})) is (file == "state.json")
-    assert await asyncio.wait_for(asyncio.to_thread(directory.read_error_output), 10) == ""
-    await kubelet.terminated(one, 0)
