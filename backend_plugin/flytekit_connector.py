@@ -24,7 +24,7 @@ from flytekit.extend.backend.base_connector import (
 from backend_plugin.cli import clusters, serve_settings, server_assembly
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell import connector_handlers, connector_service
+from backend_plugin.shell import connector_service
 from backend_plugin.shell.settings import ClusterKind
 
 _LOG: Final = logging.getLogger(__name__)
@@ -109,12 +109,12 @@ class ServerHost:
 class Connector(AsyncConnectorBase):  # type: ignore[misc]
     """The connector for one version of task type `pytorch`."""
 
-    name = connector_handlers.NAME
+    name = connector_service.NAME
 
     def __init__(self, host: ServerHost, version: int) -> None:
         super().__init__(
             metadata_type=TaskReference,
-            task_type_name=connector_handlers.TASK_TYPES[0],
+            task_type_name=connector_service.TASK_TYPES[0],
             task_type_version=version,
         )
         self._host = host
@@ -167,7 +167,7 @@ def register_connectors(configuration: Configuration) -> None:
         if key.startswith(_NOT_OURS):
             _LOG.warning("%s has no effect here: flytekit's server has its own setting (%s)", key, source)
     host = ServerHost(configuration)
-    for version in connector_handlers.VERSIONS:
+    for version in connector_service.VERSIONS:
         ConnectorRegistry.register(Connector(host, version))
 
 

@@ -86,11 +86,11 @@ def command(settings: str | None, check: bool, output: str, **typed: Any) -> Non
 
 async def _run_server(configuration: Configuration) -> None:
     from backend_plugin.cli import clusters, server_assembly
-    from backend_plugin.shell import allocator, credentials, gc_tuning, logging_setup, metrics, tracing
+    from backend_plugin.shell import credentials, logging_setup, memory_tuning, metrics, tracing
     from backend_plugin.shell.server import GrpcServer, ServerOptions
 
     settings = configuration.server.settings
-    allocator.limit_kept_memory(os.environ)
+    memory_tuning.limit_kept_memory(os.environ)
     logging_setup.configure_logging(settings.log_level, settings.log_format)
     async with AsyncExitStack() as stack:
         token = server_assembly.create_token(settings)
@@ -120,8 +120,8 @@ async def _run_server(configuration: Configuration) -> None:
             _LOG.info("listening at %s", info.endpoint)
             clusters.publish_server(stack, settings, info)
 
-        stack.callback(asyncio.create_task(gc_tuning.tune_collector(parts.tasks.cache.ready)).cancel)
-        stack.callback(asyncio.create_task(allocator.trim_regularly()).cancel)
+        stack.callback(asyncio.create_task(memory_tuning.tune_collector(parts.tasks.cache.ready)).cancel)
+        stack.callback(asyncio.create_task(memory_tuning.trim_regularly()).cancel)
         async with _run_beside(parts.run(), server.stop):
             await server.run(parts.tasks.cache.ready, on_started, parts.drain)
 

@@ -12,7 +12,6 @@ from backend_plugin.cli import release
 from backend_plugin.cli.cluster_options import is_pattern
 from backend_plugin.cli.clusters import OpenedCluster
 from backend_plugin.shell import (
-    connector_handlers,
     connector_service,
     job_metrics,
     job_service,
@@ -24,6 +23,7 @@ from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES, CapabilitiesCache
 from backend_plugin.shell.credentials import KeyRing, Token
+from backend_plugin.shell.job_cleaner import VerdictStore
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.node_service import NodeService
@@ -33,13 +33,12 @@ from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader
 from backend_plugin.shell.reconciler import Reconciler
-from backend_plugin.shell.reflection import Reflection
+from backend_plugin.shell.rpc_handlers import Reflection
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.together import run_until_first_exit
-from backend_plugin.shell.verdicts import VerdictStore
 from backend_plugin.shell.watch_status import WatchStatus
 
 _SERVICES: Final = {
@@ -216,7 +215,7 @@ def build_middleware(
     is_open = settings.cluster is ClusterKind.KUBERNETES and settings.token_file is None
     names = frozenset(settings.tls.client_names if settings.tls else ())
     flytes = RpcMiddleware(
-        connector_handlers.build_handlers(parts.tasks),
+        connector_service.build_handlers(parts.tasks),
         settings.max_concurrent_rpcs,
         None if is_open else token,
         parts.tasks.metrics,

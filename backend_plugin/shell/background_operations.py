@@ -99,18 +99,10 @@ class BackgroundOperations:
         return [key for key, task in left.items() if task.cancelled()]
 
     def _log_cancelled(self, given_up: Sequence[Key]) -> None:
-        if not given_up:
-            return
-        counts = Counter(str(key[0]) for key in given_up)
-        log.log(
-            logging.WARNING if DELETE_JOB in counts else logging.INFO,
-            "the server stops before %d operations are complete: %s",
-            len(given_up),
-            ", ".join(f"{count} {what}" for what, count in sorted(counts.items())),
-        )
-        self._warn_of_deletions(given_up)
-
-    def _warn_of_deletions(self, given_up: Sequence[Key]) -> None:
+        if given_up:
+            counts = Counter(str(key[0]) for key in given_up)
+            kinds = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+            log.info("the server stops before %d operations are complete: %s", len(given_up), kinds)
         for key in given_up:
             if key[0] == DELETE_JOB:
                 why = "the operation is not complete, and no other server repeats it: %s"

@@ -12,8 +12,7 @@ from backend_plugin.core.judging import job_events
 from backend_plugin.core.judging.last_transition import get_last_transition_time
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.scheduling import gang_annotation, registry
-from backend_plugin.shell.attempt_index import AttemptIndex
-from backend_plugin.shell.cached_job import CachedJob, Key
+from backend_plugin.shell.cached_job import AttemptIndex, CachedJob, Key
 from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName, Record
 from backend_plugin.shell.queue_positions import QueuePositions
 from backend_plugin.shell.timeouts import timeout
@@ -218,7 +217,7 @@ class Cache:
         """Remove a deleted object; a deleted job stays in the cache and is marked as gone."""
         if kind is Job:
             entry = self._entries.get((name.namespace, name.name))
-            if entry is not None and _is_same(entry.job, name):
+            if entry is not None and entry.job is not None and name.uid in (None, entry.job.uid):
                 self.mark_deleted(entry)
             return
         entry = self._find_entry(name.namespace, name.name)
@@ -363,10 +362,6 @@ class Cache:
         entry.version += 1
         for listener in self._listeners:
             listener(entry)
-
-
-def _is_same(job: Job | None, name: ObjectName) -> bool:
-    return job is not None and name.uid in (None, job.uid)
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:

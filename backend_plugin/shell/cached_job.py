@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from backend_plugin.core import attempts
 from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.cluster import ObjectName, build_job_name
+from backend_plugin.shell.logging_setup import build_attempt_fields, build_job_fields
 from backend_plugin.shell.queue_positions import QueuePositions
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from backend_plugin.core.attempts import Node
     from backend_plugin.core.error_files import ErrorFile
+    from backend_plugin.core.job import Attempt
     from backend_plugin.core.judging.job_events import JobEventReason
     from backend_plugin.core.judging.verdict import Phase
     from backend_plugin.core.task_annotation import TaskAnnotation
@@ -92,8 +95,8 @@ class CachedJob:
     def log_fields(self) -> Mapping[str, object]:
         """The fields of log lines about the job."""
         if self.origin is not None:
-            return log_fields.build_attempt_fields(self.origin.run, self.name)
-        return log_fields.build_job_fields(self.namespace, self.name)
+            return build_attempt_fields(self.origin.run, self.name)
+        return build_job_fields(self.namespace, self.name)
 
     @property
     def object_name(self) -> ObjectName:
@@ -129,3 +132,30 @@ class CachedJob:
             looking=self.looking,
         )
         return table.interpret(observed)
+
+
+class AttemptIndex:
+    """An index of cached jobs by Flyte node. It contains the jobs whose attempt is known."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Node, dict[CachedJob, Attempt]] = {}
+
+    def get_attempts(self, run: "Attempt") -> Mapping[CachedJob, "Attempt"]:
+        """Return the cached jobs of the Flyte node to which `run` belongs, each with its attempt."""
+        return self._entries.get(attempts.get_flyte_node(run), {})
+
+    def add(self, entry: CachedJob) -> None:
+        """Add a cached job; has no effect while its attempt is unknown."""
+        if entry.origin is not None:
+            run = entry.origin.run
+            self._entries.setdefault(attempts.get_flyte_node(run), {})[entry] = run
+
+    def remove(self, entry: CachedJob) -> None:
+        """Remove a cached job; call this before its attempt changes or the job leaves the cache."""
+        if entry.origin is None:
+            return
+        node = attempts.get_flyte_node(entry.origin.run)
+        of_node = self._entries.get(node, {})
+        of_node.pop(entry, None)
+        if not of_node:
+            self._entries.pop(node, None)

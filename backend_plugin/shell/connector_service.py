@@ -1,4 +1,4 @@
-"""The connector service that FlytePropeller calls, on serialized messages.
+"""The connector service that FlytePropeller calls, and its gRPC handlers.
 
 An error that no retry can fix is returned as a failed task. A gRPC error would use up the task's retries and
 hide the message. CreateTask returns a reference to the job (`resource_meta`), which Flyte sends with later
@@ -7,10 +7,10 @@ calls. Background work is in `reconciler`.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
@@ -21,9 +21,10 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.job_ref import UnreadableReference
+from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.observed import Job
 from backend_plugin.core.signing import SigningKeys
-from backend_plugin.shell import create_request, log_fields, task_responses
+from backend_plugin.shell import create_request, task_responses
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
@@ -32,11 +33,11 @@ from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory,
 from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.job_creator import JobCreator
+from backend_plugin.shell.logging_setup import build_attempt_fields
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.planner import Planner
 from backend_plugin.shell.reconciler import Reconciler
-from backend_plugin.shell.rpc_handlers import CallFailed
-from backend_plugin.shell.task_creator import TaskCreator
+from backend_plugin.shell.rpc_handlers import CallFailed, build_stream_handler, build_unary_handler
+from backend_plugin.shell.task_creator import Planner, TaskCreator
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
@@ -141,7 +142,7 @@ class ConnectorService:
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
         self.metrics.creates.add("rejected")
         message = message[:_REFUSAL_CHARACTERS]
-        log.warning("refused: %s", message.replace("\n", "; "), extra=log_fields.build_attempt_fields(run))
+        log.warning("refused: %s", message.replace("\n", "; "), extra=build_attempt_fields(run))
         ref = JobRef(
             dialect=table.DEFAULT.name,
             # A long namespace must not make the reference too large.
@@ -163,9 +164,7 @@ class ConnectorService:
         if cluster_error:
             self.metrics.cluster_errors.add("create_job", cluster_error)
         message = printable.escape(failure.details)
-        log.warning(
-            "not created (%s): %s", failure.code.name, message, extra=log_fields.build_attempt_fields(run)
-        )
+        log.warning("not created (%s): %s", failure.code.name, message, extra=build_attempt_fields(run))
         return CallFailed(failure.code, f"the job could not be created: {message}")
 
     # ---- get
@@ -265,3 +264,51 @@ class ConnectorService:
 
 def _is_other_attempt(entry: CachedJob, ref: JobRef) -> bool:
     return entry.output_prefix not in ("", ref.output_prefix)
+
+
+NAME: Final = "kfpytorch"
+TASK_TYPES: Final = (TASK_TYPE,)
+# FlytePropeller uses the last listed version of a task type, and its default connector for other versions.
+VERSIONS: Final = (0, 1)
+_AGENT: Final = admin.Agent(
+    name=NAME,
+    supported_task_types=TASK_TYPES,
+    supported_task_categories=[
+        admin.TaskCategory(name=name, version=version) for name in TASK_TYPES for version in VERSIONS
+    ],
+)
+
+
+async def _get_agent(request: admin.GetAgentRequest) -> admin.GetAgentResponse:
+    """Return the description of this connector; raise `CallFailed` (NOT_FOUND) for another name."""
+    if request.name != NAME:
+        raise CallFailed(
+            grpc.StatusCode.NOT_FOUND, f"no agent {request.name[:80]!r} here; the only agent is {NAME!r}"
+        )
+    return admin.GetAgentResponse(agent=_AGENT)
+
+
+async def _list_agents(_: admin.ListAgentsRequest) -> admin.ListAgentsResponse:
+    return admin.ListAgentsResponse(agents=[_AGENT])
+
+
+def build_handlers(tasks: ConnectorService) -> Sequence["grpc.GenericRpcHandler[Any, Any]"]:
+    """Return the gRPC handlers of the connector service, and of the service that lists the task types."""
+    return (
+        grpc.method_handlers_generic_handler(
+            "flyteidl.service.AsyncAgentService",
+            {
+                "CreateTask": build_unary_handler(tasks.create_task, None),
+                "GetTask": build_unary_handler(tasks.get_task, admin.GetTaskRequest),
+                "DeleteTask": build_unary_handler(tasks.delete_task, admin.DeleteTaskRequest),
+                "GetTaskLogs": build_stream_handler(tasks.get_task_logs, admin.GetTaskLogsRequest),
+            },
+        ),
+        grpc.method_handlers_generic_handler(
+            "flyteidl.service.AgentMetadataService",
+            {
+                "GetAgent": build_unary_handler(_get_agent, admin.GetAgentRequest),
+                "ListAgents": build_unary_handler(_list_agents, admin.ListAgentsRequest),
+            },
+        ),
+    )

@@ -15,7 +15,6 @@ from backend_plugin.core.observed import Job
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import CapabilitiesCache
 from backend_plugin.shell.cluster import (
@@ -25,6 +24,7 @@ from backend_plugin.shell.cluster import (
     ObjectName,
 )
 from backend_plugin.shell.credentials import KeyRing
+from backend_plugin.shell.logging_setup import build_attempt_fields
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,9 @@ class JobCreator:
             existing_job = await self._cluster.get(name) if planned.prerequisites else None
             if existing_job is None:
                 await self._on_rejection(planned, refused, created)
-                raise with_upgrade(refused, dialect) from refused
+                raise _add_upgrade(refused, dialect) from refused
             return self._adopt_job(existing_job, run, name.name), False, last
-        log.info("created", extra=log_fields.build_attempt_fields(run, name.name))
+        log.info("created", extra=build_attempt_fields(run, name.name))
         return created_job, True, last
 
     async def _find_in_other_dialects(self, run: Attempt, dialect: str) -> tuple[Manifest, Job | None] | None:
@@ -84,7 +84,11 @@ class JobCreator:
 
         None if there is none. An earlier call may have created the job with other settings or operators.
         """
-        cached = self._list_cached_names(run)
+        cached = [
+            entry.object_name
+            for entry, known in self._cache.get_attempts(run).items()
+            if entry.exists and known.output_prefix == run.output_prefix
+        ]
         for name in dict.fromkeys([*cached, *await self._list_other_names(run, dialect)]):
             if name.dialect == dialect:
                 continue
@@ -92,13 +96,6 @@ class JobCreator:
             if existing is not None and names.has_output_prefix(existing, run.output_prefix):
                 return existing, self._cache.get_last_record((name.namespace, name.name))
         return None
-
-    def _list_cached_names(self, run: Attempt) -> Sequence[ObjectName]:
-        return [
-            entry.object_name
-            for entry, known in self._cache.get_attempts(run).items()
-            if entry.exists and known.output_prefix == run.output_prefix
-        ]
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
         capabilities = await self._found.get_capabilities(run.namespace)
@@ -119,7 +116,7 @@ class JobCreator:
             except AlreadyExists:
                 continue
             except RequestRejected as refused:
-                raise with_upgrade(refused, table.get_dialect(planned.dialect)) from refused
+                raise _add_upgrade(refused, table.get_dialect(planned.dialect)) from refused
         return created
 
     async def _on_rejection(
@@ -150,12 +147,11 @@ class JobCreator:
         if existing is None or read_job(existing).deleting:
             raise ClusterUnavailable(f"job {name} is being deleted")
         rejection.require_own_job(run, existing)
-        log.info("adopted", extra=log_fields.build_attempt_fields(run, name))
+        log.info("adopted", extra=build_attempt_fields(run, name))
         return existing
 
 
-def with_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
-    """Return the rejection; if an old CRD of the kind of job may be its cause, add the remedy to upgrade."""
+def _add_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
     return RequestRejected(refused.code, refused.reason, rejection.add_upgrade(refused.message, dialect))
 
 

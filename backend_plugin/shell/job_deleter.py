@@ -9,10 +9,10 @@ from typing import Final
 from backend_plugin.core import attempts, names
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.reading import get_mapping, get_text
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import DELETE_JOB, BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cluster import Cluster, NotDurable, ObjectName
+from backend_plugin.shell.logging_setup import build_job_fields
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class JobDeleter:
         return self._orders.submit(
             (DELETE_JOB, name, output_prefix),
             lambda: self.delete_own(name, output_prefix, awaited=True),
-            log_fields.build_job_fields(name.namespace, name.name),
+            build_job_fields(name.namespace, name.name),
         )
 
     async def delete_own(self, name: ObjectName, output_prefix: str, *, awaited: bool = False) -> None:
@@ -89,7 +89,7 @@ class JobDeleter:
             self._orders.submit(
                 ("await_removal", name),
                 lambda: self._await_removal(name),
-                log_fields.build_job_fields(name.namespace, name.name),
+                build_job_fields(name.namespace, name.name),
             )
 
     async def _await_removal(self, name: ObjectName) -> None:

@@ -1,6 +1,6 @@
 """Encoders for the messages of the services for user commands: jobs, events, nodes, training runtimes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
 
@@ -86,18 +86,13 @@ def encode_packages(runtime: Runtime, packages: RuntimePackages) -> wire.Runtime
 def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
     """Encode a job and its phase, with its replicas and latest events."""
     message = encode_summary(job, verdict)
-    message.replicas.extend(_encode_replica(job, pod) for pod in _list_own_pods(job, observed))
-    by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
-    message.events.extend(_encode_event(event) for event in by_time[-_MAX_EVENTS:])
-    return message
-
-
-def _list_own_pods(job: Job, observed: Observed) -> Sequence[Pod]:
-    """Return the pods of the job's replicas, sorted by role and index."""
     pods = {pod.name: pod for pod in (*observed.initializers, *observed.pods)}.values()
     own = [pod for pod in pods if pod.role and is_replica(pod, job)]
     own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
-    return own
+    message.replicas.extend(_encode_replica(job, pod) for pod in own)
+    by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
+    message.events.extend(_encode_event(event) for event in by_time[-_MAX_EVENTS:])
+    return message
 
 
 def _encode_attempt(job: Job) -> wire.Attempt:
@@ -155,15 +150,10 @@ def _find_start_time(container: Container | None) -> datetime | None:
 
 
 def _find_reason(pod: Pod, container: Container | None) -> str:
-    scheduled = _get_scheduling_obstacle(pod)
+    scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
     waits = [each.waiting for each in pod.init_containers]
     of_container = (container.waiting, container.ended.reason if container.ended else "") if container else ()
     return next((word for word in (pod.reason, scheduled, *of_container, *waits) if word), "")
-
-
-def _get_scheduling_obstacle(pod: Pod) -> str:
-    """Return the reason of the pod's condition PodScheduled if the pod is not scheduled."""
-    return pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
 
 
 def _encode_event(event: Event) -> wire.Event:

@@ -44,13 +44,8 @@ def select_replicas(
         chosen &= {job_lookup.require_node(job, node)}
     if rank is None:
         return chosen, ""
-    has_several = _has_several_ranks(job)
+    has_several = job.elastic or (job.nproc_per_node or 1) > 1
     return chosen & job_lookup.list_replicas_with_rank(job, rank), f"[r{rank}] " if has_several else ""
-
-
-def _has_several_ranks(job: Job) -> bool:
-    """True if a replica of the job may have several ranks."""
-    return job.elastic or (job.nproc_per_node or 1) > 1
 
 
 async def iter_lines(
@@ -88,19 +83,16 @@ async def _add_sources(
     try:
         while not over:
             over = not selection.follow or is_over()
-            for pod in _list_started_pods(entry, selection):
-                if (key := pod.uid or pod.name) not in known:
+            for pod in entry.replicas:
+                is_started = pod.primary is not None and pod.primary.has_started
+                key = pod.uid or pod.name
+                if is_started and pod.replica in selection.replicas and key not in known:
                     known.add(key)
                     merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, selection))
             if not over:
                 await asyncio.sleep(_RECHECK_SECONDS)
     finally:
         merge.mark_complete()
-
-
-def _list_started_pods(entry: CachedJob, selection: LogSelection) -> list[Pod]:
-    selected = [pod for pod in entry.replicas if pod.replica in selection.replicas]
-    return [pod for pod in selected if pod.primary is not None and pod.primary.has_started]
 
 
 def _open_log(pod: Pod, namespace: str, cluster: Cluster, selection: LogSelection) -> AsyncIterator[LogLine]:

@@ -19,11 +19,11 @@ from backend_plugin.shell import job_encoding, job_logs, job_watch
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, build_job_name
+from backend_plugin.shell.job_cleaner import VerdictStore
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.node_service import NodeService
 from backend_plugin.shell.rpc_handlers import build_stream_handler, build_unary_handler
 from backend_plugin.shell.runtime_service import RuntimeService
-from backend_plugin.shell.verdicts import VerdictStore
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 log = logging.getLogger(__name__)

@@ -57,7 +57,8 @@ async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, No
     stop_listening = watched.cache.listen(lambda entry: changed.add(entry.key))
     clock = asyncio.create_task(_mark_active_changed(changed, sent))
     try:
-        keys = _list_keys_by_age(watched)
+        present = [entry for entry in watched.cache if watched.belongs(entry)]
+        keys = [entry.key for entry in sorted(present, key=get_age_key)]
         while True:
             async for changes in iter_batches(
                 watched.turn, keys, lambda key: _find_change(watched, key, sent)
@@ -69,12 +70,6 @@ async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, No
     finally:
         stop_listening()
         clock.cancel()
-
-
-def _list_keys_by_age(watched: JobWatch) -> list[Key]:
-    """Return the keys of the present jobs that belong to the watch, the oldest first."""
-    present = [entry for entry in watched.cache if watched.belongs(entry)]
-    return [entry.key for entry in sorted(present, key=get_age_key)]
 
 
 async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGenerator[wire.JobChange, None]:
@@ -124,10 +119,9 @@ async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> 
 
 
 async def _wait_for_changes(changed: set[Key]) -> list[Key]:
-    while True:
+    await asyncio.sleep(_PAUSE)
+    while not changed:
         await asyncio.sleep(_PAUSE)
-        if changed:
-            break
     keys = sorted(changed)
     changed.clear()
     return keys

@@ -1,4 +1,4 @@
-"""The logging setup of the server: JSON lines, or coloured text at a terminal."""
+"""The logging setup of the server (JSON lines, or coloured text at a terminal), and fields of log lines."""
 
 import json
 import logging
@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, TextIO
 
 from backend_plugin.core import printable
+from backend_plugin.core.job import Attempt
 
 FIELDS: Final = ("execution", "project", "domain", "node", "attempt", "job", "namespace")
 """The fields that identify the task of a log line, in display order."""
@@ -101,3 +102,21 @@ class _TextFormatter(logging.Formatter):
         clock = self.formatTime(record, "%H:%M:%S")
         head = f"{clock} {colour}{record.levelname:<7}{self._plain if colour else ''} {text}"
         return f"{head}  {self._dim}{suffix}{self._plain}" if suffix else head
+
+
+def build_attempt_fields(run: Attempt, job: str = "") -> Mapping[str, object]:
+    """Return the log fields for an attempt; `job` is empty if the attempt has no job."""
+    return {
+        "execution": run.execution,
+        "project": run.project,
+        "domain": run.domain,
+        "node": run.node_id,
+        "attempt": run.attempt,
+        "namespace": run.namespace,
+        "job": job,
+    }
+
+
+def build_job_fields(namespace: str, job: str) -> Mapping[str, object]:
+    """Return the log fields for a job when only its namespace and name are available."""
+    return {"namespace": namespace, "job": job}

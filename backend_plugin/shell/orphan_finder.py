@@ -9,9 +9,9 @@ from backend_plugin.core import names, ownership
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt, OwnerReference
 from backend_plugin.core.observed import Job
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
+from backend_plugin.shell.logging_setup import build_attempt_fields
 
 LEAST_AGE: Final = timedelta(hours=1)
 """Younger jobs, and jobs that ended more recently, are kept, because users may inspect them."""
@@ -41,7 +41,7 @@ class OrphanCandidate:
     @property
     def log_fields(self) -> Mapping[str, object]:
         """The fields of log lines about the job."""
-        return log_fields.build_attempt_fields(self.run, self.job.name)
+        return build_attempt_fields(self.run, self.job.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

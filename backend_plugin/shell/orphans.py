@@ -125,26 +125,19 @@ class OrphanCollector:
                 await self._delete_orphan(suspect)
             else:
                 self._metrics.orphans.add("suspected")
-                log.info(
-                    "its execution does not exist; the next scan checks the job again",
-                    extra=suspect.log_fields,
-                )
+                message = "its execution does not exist; the next scan checks the job again"
+                log.info(message, extra=suspect.log_fields)
 
     async def _delete_orphan(self, suspect: OrphanCandidate) -> None:
         try:
             if await self._orphanage.delete_orphan(suspect):
                 self._metrics.orphans.add("deleted")
-                log.warning(
-                    "deleted: its execution no longer exists, and no client requests it",
-                    extra=suspect.log_fields,
-                )
+                message = "deleted: its execution no longer exists, and no client requests it"
+                log.warning(message, extra=suspect.log_fields)
         except ClusterUnavailable as trouble:
             self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
-            log.warning(
-                "cannot delete the job; the next scan checks it again: %s",
-                trouble,
-                extra=suspect.log_fields,
-            )
+            message = "cannot delete the job; the next scan checks it again: %s"
+            log.warning(message, trouble, extra=suspect.log_fields)
 
 
 async def _run_periodically(pause: timedelta, do: Callable[[], Awaitable[None]]) -> NoReturn:

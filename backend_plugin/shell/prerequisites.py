@@ -14,10 +14,10 @@ from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Job
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_time
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import log_fields
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable
+from backend_plugin.shell.logging_setup import build_job_fields
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Prerequisites:
             self._orders.submit(
                 ("own_prerequisite", job.namespace, job.name, kind, name),
                 lambda each=each: self._set_owner(job, each),  # type: ignore[misc]
-                log_fields.build_job_fields(job.namespace, job.name),
+                build_job_fields(job.namespace, job.name),
             )
 
     async def _set_owner(self, job: Job, prerequisite: Manifest) -> None:

@@ -24,7 +24,7 @@ from backend_plugin.core.observed import Event, Job, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
-from backend_plugin.shell import job_metrics, log_fields
+from backend_plugin.shell import job_metrics
 from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob, Key
@@ -35,16 +35,16 @@ from backend_plugin.shell.cluster import (
     Misconfigured,
     ObjectName,
 )
-from backend_plugin.shell.job_cleaner import JobCleaner
+from backend_plugin.shell.job_cleaner import JobCleaner, VerdictStore
 from backend_plugin.shell.job_deleter import JobDeleter
 from backend_plugin.shell.job_event_recorder import JobEventRecorder
+from backend_plugin.shell.logging_setup import build_job_fields
 from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.prerequisites import Prerequisites
 from backend_plugin.shell.reconciliation_queue import ReconciliationQueue
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 from backend_plugin.shell.together import run_until_first_exit
-from backend_plugin.shell.verdicts import VerdictStore
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Reconciler:
             self._orders.submit(
                 ("fetch_job", ref.namespace, ref.name),
                 lambda: self._fetch_missing_job(ref),
-                log_fields.build_job_fields(ref.namespace, ref.name),
+                build_job_fields(ref.namespace, ref.name),
             )
 
     async def _fetch_missing_job(self, ref: JobRef) -> None:
@@ -180,7 +180,7 @@ class Reconciler:
         self._orders.submit(
             ("create_companions", key),
             lambda: self._create_missing_companions(key),
-            log_fields.build_job_fields(*key),
+            build_job_fields(*key),
         )
 
     async def _create_missing_companions(self, key: Key) -> None:

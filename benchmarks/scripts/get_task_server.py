@@ -137,7 +137,7 @@ def get_now() -> datetime:
 
 async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import settings
-    from backend_plugin.shell import connector_handlers, connector_service, gc_tuning
+    from backend_plugin.shell import connector_service, memory_tuning
     from backend_plugin.shell.allowlist import Allowlist
     from backend_plugin.shell.background_operations import BackgroundOperations
     from backend_plugin.shell.cache import Cache
@@ -165,9 +165,9 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
         allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()
-    handlers = connector_handlers.build_handlers(tasks)
+    handlers = connector_service.build_handlers(tasks)
     server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
-    tuning = gc_tuning.tune_collector(cache.ready)  # As in `kfpytorch serve`.
+    tuning = memory_tuning.tune_collector(cache.ready)  # As in `kfpytorch serve`.
     KEPT.extend(
         asyncio.create_task(each) for each in (keeper.run(), change_statuses(cache, jobs, kind), tuning)
     )

@@ -12,7 +12,7 @@ from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.reflection import Reflection
+from backend_plugin.shell.rpc_handlers import Reflection
 from backend_plugin.shell.rpc_middleware import REQUEST_BYTES, RpcMiddleware
 from backend_plugin.shell.server import FLYTE, GrpcServer, ServerOptions
 from backend_plugin.shell.settings import SettingsSources, load_settings

@@ -23,7 +23,7 @@ from server_process import Serving
 from serving import NAMESPACE, build_creation
 from tiny_service import wait_until
 
-from backend_plugin.shell.allocator import TRIM_SECONDS
+from backend_plugin.shell.memory_tuning import TRIM_SECONDS
 
 AT_ONCE = 32
 LONGEST_PROBE = 1.0

@@ -1,10 +1,12 @@
-"""The process returns freed blocks to the system, although blocks between them are in use."""
-
+import asyncio
+import gc
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from backend_plugin.shell import memory_tuning
 
 PROGRAM = """
 import ctypes
@@ -12,7 +14,7 @@ import sys
 
 import psutil
 
-from backend_plugin.shell.allocator import limit_kept_memory
+from backend_plugin.shell.memory_tuning import limit_kept_memory
 
 print(limit_kept_memory({each: "1" for each in sys.argv[1:]}))
 libc = ctypes.CDLL(None)
@@ -43,3 +45,27 @@ def test_freed_memory_is_returned_unless_the_environment_configures_the_allocato
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert output[0] == str(limited)
     assert (int(output[1]) < 16 * 2**20) is limited
+
+
+@pytest.fixture
+def gc_as_before():
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+async def test_objects_present_after_the_sync_are_frozen(gc_as_before):
+    # The interpreter may have frozen objects itself; Python 3.12 freezes a few hundred.
+    at_first = gc.get_freeze_count()
+
+    filled = asyncio.Event()
+    looking = asyncio.create_task(memory_tuning.tune_collector(filled))
+    await asyncio.sleep(0)
+    before = gc.get_threshold(), gc.get_freeze_count()
+    filled.set()
+    await looking
+    (often, *_), frozen = before
+    # With a larger threshold, uncollected reference cycles would take too much memory.
+    assert (700 < often < 100_000, gc.isenabled(), frozen) == (True, True, at_first)
+    assert gc.get_freeze_count() > at_first + 1_000

@@ -1,13 +1,16 @@
-"""Limits on the freed memory that the C library keeps, for a server that receives large requests.
+"""Memory settings of the server's process: kept memory of the C library, and cyclic garbage collection.
 
 By default glibc keeps freed memory in up to eight arenas per processor. After it has freed a large block, it
 allocates later blocks of that size in an arena, too. The memory of large requests then stays in the process.
+With other C libraries, such as musl or that of macOS, nothing is set.
 
-The functions have no effect with other C libraries than glibc, such as musl or that of macOS.
+A server keeps hundreds of thousands of records and creates almost no reference cycles. With Python's default
+thresholds, the scans of these records take up to a quarter of the time to process a change.
 """
 
 import asyncio
 import ctypes
+import gc
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -51,3 +54,16 @@ async def trim_regularly() -> None:
 def _load_libc() -> Any:
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "gnu_get_libc_version") else None
+
+
+_THRESHOLDS: Final = (50_000, 20, 100)
+"""Collection thresholds of the three generations (Python's defaults are 700, 10 and 10). Uncollected cycles
+take a few megabytes at most."""
+
+
+async def tune_collector(filled: asyncio.Event) -> None:
+    """Raise the thresholds of garbage collection; once the cache is `filled`, exclude existing objects."""
+    gc.set_threshold(*_THRESHOLDS)
+    await filled.wait()
+    gc.collect()
+    gc.freeze()
