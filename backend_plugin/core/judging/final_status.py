@@ -80,35 +80,21 @@ def _select_error_files(
 def _list_terminations(
     observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
-    job, ended = observed.job, get_end_time(observed.job, condition)
-    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
-    ends = [each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)]
-    launcher = job is not None and job.launcher
-    ends += event_terminations.list_event_terminations(
-        observed.events, pods, ended, exit_codes, launcher=launcher
-    )
-    return _list_failure_terminations(observed, pods, ends, condition, exit_codes)
-
-
-def _list_failure_terminations(
-    observed: Observed,
-    pods: tuple[Pod, ...],
-    ends: Sequence[ReplicaTermination],
-    condition: Condition | None,
-    exit_codes: ExitCodes,
-) -> list[ReplicaTermination]:
-    """Return the terminations in `ends` and in error files that may have ended the job.
+    """Return the terminations of pods, and those in events and error files, that may have ended the job.
 
     If all these replicas ended only because they were stopped, and no deadline ended the job, return the
     failures after which replicas were restarted, if there are any: from error files and, if the backoff limit
     ended the job, from previous container runs.
     """
-    job = observed.job
+    job, ended = observed.job, get_end_time(observed.job, condition)
+    launcher = job is not None and job.launcher
     list_files = partial(
-        file_terminations.list_file_terminations,
-        pods=pods,
-        exit_codes=exit_codes,
-        launcher=job is not None and job.launcher,
+        file_terminations.list_file_terminations, pods=pods, exit_codes=exit_codes, launcher=launcher
+    )
+    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
+    ends = [each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)]
+    ends += event_terminations.list_event_terminations(
+        observed.events, pods, ended, exit_codes, launcher=launcher
     )
     earlier = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
     current = [each for each in observed.error_files if each not in earlier]
