@@ -25,7 +25,7 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable
-from backend_plugin.embedded.store import Conflict, ObjectChange, Store
+from backend_plugin.embedded.store import Conflict, Store
 from backend_plugin.shell.cluster import (
     ClusterUnavailable,
     LogLine,
@@ -88,14 +88,11 @@ class EmbeddedCluster:
         # Adopt the pods first, because the other parts must not act on their stored, outdated status.
         await self._pods.adopt()
         self._recorder.expire()
-        self._store.watch(self._on_change)
+        self._store.watch(self._jobs.on_change)
+        self._store.watch(self._scheduler.on_change)
         self._scheduler.start()
         self.nodes.start()
         self._jobs.start()
-
-    def _on_change(self, change: ObjectChange) -> None:
-        self._jobs.on_change(change)
-        self._scheduler.on_change(change)
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create a job or one of its companion objects (PodGroup, TrainingRuntime); see `Cluster.create`."""
