@@ -142,9 +142,15 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
     if problems:
         return None, problems
     configured = template.config.get(PRIMARY_KEY, "") or target.primary_container_name
-    train = _find_primary(configured, spec)
+    containers: Sequence[Mapping[str, Any]] = spec.get("containers", ())
+    # A pod template of `with_overrides` arrives without its primary container name.
+    only = containers[0] if len(containers) == 1 else None
+    train = next((each for each in containers if each["name"] == configured), only)
     if train is None:
-        return None, [_missing_primary_problem(configured, spec)]
+        names = ", ".join(format_value(each["name"]) for each in containers)
+        remedy = f"name one of {names}" if names else "add a container to the pod"
+        message = "is not the name of a container of the pod"
+        return None, [build_problem(f"config.{PRIMARY_KEY}", configured, message, remedy)]
     draft = PodDraft(
         spec=spec,
         primary=train["name"],
@@ -157,21 +163,6 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
         problems.append(_copilot_problem("k8sPod.dataConfig"))
     problems += _check_pod_placeholders(spec, path)
     return draft, problems
-
-
-def _find_primary(configured: str, spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the container that trains: the one named `configured`, else the only container, else None."""
-    containers: Sequence[Mapping[str, Any]] = spec.get("containers", ())
-    # A pod template of `with_overrides` arrives without its primary container name.
-    only = containers[0] if len(containers) == 1 else None
-    return next((each for each in containers if each["name"] == configured), only)
-
-
-def _missing_primary_problem(configured: str, spec: Mapping[str, Any]) -> Problem:
-    names = ", ".join(format_value(each["name"]) for each in spec.get("containers", ()))
-    remedy = f"name one of {names}" if names else "add a container to the pod"
-    message = "is not the name of a container of the pod"
-    return build_problem(f"config.{PRIMARY_KEY}", configured, message, remedy)
 
 
 def _check_pod_placeholders(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:

@@ -78,10 +78,7 @@ class GangSpec:
 def build_gang_roles(
     job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
 ) -> Sequence[GangRole]:
-    """Return the roles of a gang, each with its number of replicas, requests of one replica and pod spec.
-
-    `defaults` are the default requests of a container in the namespace of the job.
-    """
+    """Return the roles of a gang; `defaults` are the default requests of a container in its namespace."""
     roles = [group.role for group in job.groups]
     least = compute_min_counts(job)
     specs = {role: get_mapping(draft.pods[role], "spec") for role in roles}

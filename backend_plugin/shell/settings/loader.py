@@ -1,6 +1,6 @@
 """The loader of server settings: merges all sources and collects all problems."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
@@ -189,18 +189,14 @@ def _read_section(sources: SettingsSources, reading: _ServerReader) -> None:
 
 def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
     keys = {get_variable(key): key for key in KEYS}
-    for name, value in _iter_own_variables(environ):
+    for name, value in environ.items():
+        is_ours = name.startswith(_VARIABLE) and name not in _OF_OTHERS
+        if not value or not is_ours or _is_service_link(name, value):
+            continue
         if name in keys:
             reading.add_value(keys[name], value, name, name)
         elif near := get_close_matches(name, keys, n=1, cutoff=0.85):
             reading.add_problem(name, value, "is not a setting", f"did you mean {near[0]}?")
-
-
-def _iter_own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, value in environ.items():
-        is_candidate = name.startswith(_VARIABLE) and name not in _OF_OTHERS
-        if value and is_candidate and not _is_service_link(name, value):
-            yield name, value
 
 
 def _is_service_link(name: str, value: str) -> bool:
@@ -213,12 +209,8 @@ def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> No
     try:
         directory = get_state_directory({name: value for name, value in environ.items() if name != STATE})
     except RuntimeError:  # The user of this process has neither a name nor a home directory.
-        reading.add_problem(
-            "server.state-dir",
-            "",
-            "has no default, because the user has no home directory",
-            f"set {STATE}",
-        )
+        message = "has no default, because the user has no home directory"
+        reading.add_problem("server.state-dir", "", message, f"set {STATE}")
     else:
         reading.values["state-dir"] = directory
 

@@ -16,19 +16,21 @@ from backend_plugin.core.dialects.trainjob import (
     mpi,
     named_runtime,
     options,
-    placement,
     policies,
     resource,
 )
 from backend_plugin.core.dialects.trainjob.environment import build_environment, with_environment
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.errors import InvalidTask, Problem
-from backend_plugin.core.job import ReplicaGroup, TrainingJob
+from backend_plugin.core.job import ReplicaGroup, ReplicaRole, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.train_job_options import EXCLUSIVE
 from backend_plugin.core.values import Manifest, omit_empty
 from kfpytorch_common.frameworks import MPI
 
+EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""The annotation by which JobSet gives the Job of the nodes its own topology domain."""
 _DEFAULT_RESTARTS: Final = 6
 """The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
 
@@ -40,7 +42,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
         InvalidTask: If the manifest is larger than the cluster accepts, or if a named runtime, the
             initializers or MPI do not permit a field of the pods.
     """
-    metadata, pod = draft.metadata, placement.build_pod_template(job, draft)
+    metadata, pod = draft.metadata, _build_pod_template(job, draft)
     spec = get_mapping(pod, "spec")
     if problems := [*initializers.check_pod(job, spec), *mpi.check_pod(job, spec)]:
         raise InvalidTask(*problems)
@@ -73,12 +75,33 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
 def _build_trainer_fields(job: TrainingJob, draft: JobDraft, pod: Manifest, name: str) -> Manifest:
     (group,) = job.groups
     if job.train_options.runtime:
-        annotations = placement.build_job_annotations(job, draft)
-        return named_runtime.build_spec(job, pod, name, annotations)
+        return named_runtime.build_spec(job, pod, name, _build_job_annotations(job, draft))
     resources = resource.find_trainer(get_mapping(pod, "spec")).get("resources")
     # Trainer derives a field that is absent here from the resources of the pod.
     trainer: Manifest = {"numNodes": group.replicas, "numProcPerNode": group.processes}
     return {"trainer": {**trainer, **omit_empty({"resourcesPerNode": resources})}}
+
+
+def _build_job_annotations(job: TrainingJob, draft: JobDraft) -> Mapping[str, str]:
+    mode, level = _get_topology(job, draft)
+    return {EXCLUSIVE_TOPOLOGY: level} if mode == EXCLUSIVE else {}
+
+
+def _build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
+    """Return the pod template of the nodes, with an annotation if the job requests a topology from Kueue."""
+    pod = draft.pods[ReplicaRole.NODE]
+    mode, level = _get_topology(job, draft)
+    if mode in ("", EXCLUSIVE):
+        return pod
+    metadata = get_mapping(pod, "metadata")
+    annotations = {**get_mapping(metadata, "annotations"), f"kueue.x-k8s.io/podset-{mode}-topology": level}
+    return {**pod, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _get_topology(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
+    """Return the mode (such as ``required``) and the level of the job's topology; empty texts if absent."""
+    topology = job.train_options.topology
+    return ("", "") if topology is None else (topology.get_mode(queued=draft.suspended), topology.level)
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
@@ -100,8 +123,8 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     metadata = draft.metadata
     name = get_text(metadata, "name")
     labels = names.build_identity_labels(job.run.output_prefix)
-    annotations = omit_empty({"annotations": placement.build_job_annotations(job, draft)})
-    pod = placement.build_pod_template(job, draft)
+    annotations = omit_empty({"annotations": _build_job_annotations(job, draft)})
+    pod = _build_pod_template(job, draft)
     runtime: Manifest = {
         "apiVersion": resource.RUNTIME.api_version,
         "kind": resource.RUNTIME.kind,

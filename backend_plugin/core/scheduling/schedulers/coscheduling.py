@@ -53,12 +53,10 @@ def _build_pod_group_spec(gang: GangSpec) -> Manifest:
 
 
 def _build_timeout_field(gang: GangSpec) -> Manifest:
-    """Return the field of the PodGroup that limits how long placed members wait for the others."""
     return {} if gang.timeout_seconds is None else {"scheduleTimeoutSeconds": gang.timeout_seconds}
 
 
 def _is_own_scheduler(name: str) -> bool:
-    """True if the operator with this ``--gang-scheduler-name`` creates the PodGroups of co-scheduling."""
     return name.lower() not in ("", "volcano")
 
 

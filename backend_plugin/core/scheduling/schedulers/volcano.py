@@ -18,7 +18,7 @@ from backend_plugin.core.judging.pending import (
 from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.scheduling.gang import GangRole, GangSpec
+from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
 from backend_plugin.core.values import Manifest, omit_empty
 from kfpytorch_common.causes import Cause
@@ -45,13 +45,10 @@ def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
 
 
 def _build_backend_fields(gang: GangSpec) -> adapter.SchedulingFields:
-    def build_annotations(member: GangRole) -> dict[str, str]:
-        return {_GROUP: gang.name, _ROLE: member.name}
-
     return adapter.SchedulingFields(
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
-        pod_annotations=build_annotations,
+        pod_annotations=lambda member: {_GROUP: gang.name, _ROLE: member.name},
         other_words={_QUEUE: gang.queue},
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backend_plugin.core.dialects.trainjob.placement import EXCLUSIVE_TOPOLOGY
+from backend_plugin.core.dialects.trainjob.manifest import EXCLUSIVE_TOPOLOGY
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules.field_errors import build_forbidden_error, build_invalid_error
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
