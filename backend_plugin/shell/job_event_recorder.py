@@ -1,9 +1,7 @@
 """Kubernetes events on a job that waits again after it has run, that runs again, or that has a warning."""
 
 import logging
-from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.judging import job_events
@@ -18,9 +16,6 @@ from backend_plugin.shell.cluster import Cluster
 from backend_plugin.shell.judge import Judge
 
 log = logging.getLogger(__name__)
-
-_NEWS: Final = timedelta(minutes=5)
-"""An event that could not be written for this long is dropped, because readers would take it as current."""
 
 
 class JobEventRecorder:
@@ -41,8 +36,7 @@ class JobEventRecorder:
             return
         entry.turned, entry.undisturbed = turn.reason, ()
         if (event := turn.event) is not None:
-            decided_at = self._judge.now()
-            self._submit(entry, event, lambda: self._record_turn(entry, turn.reason, event, decided_at))
+            self._submit(entry, event, lambda: self._record_turn(entry, turn.reason, event))
 
     def _can_need_event(self, entry: CachedJob, job: Job) -> bool:
         # Without a complete list of events, an event that already exists could be written again.
@@ -62,10 +56,8 @@ class JobEventRecorder:
         key = ("record_event", entry.key, get_text(event, "metadata", "name"))
         self._orders.submit(key, record, entry.log_fields)
 
-    async def _record_turn(
-        self, entry: CachedJob, reason: JobEventReason, event: Manifest, decided_at: datetime
-    ) -> None:
-        if entry.turned is reason and self._judge.now() - decided_at <= _NEWS:
+    async def _record_turn(self, entry: CachedJob, reason: JobEventReason, event: Manifest) -> None:
+        if entry.turned is reason:  # Drop an event that could not be written before the next transition.
             await self._record_event(event)
 
     async def _record_event(self, event: Manifest) -> None:

@@ -98,8 +98,8 @@ async def test_cancelled_call_frees_its_slot() -> None:
     assert result == b"hello"
 
 
-def counting(channel: grpc.aio.Channel, metadata: Any = ()) -> Any:
-    return channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
+def counting(channel: grpc.aio.Channel) -> Any:
+    return channel.unary_stream("/tiny.Tiny/Count")(b"")
 
 
 async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:

@@ -1,6 +1,7 @@
 from datetime import datetime, timedelta, timezone
 
 import msgspec
+from prometheus_client.exposition import generate_latest
 
 from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Condition, Job, PodGroup
@@ -114,3 +115,18 @@ def test_start_of_a_job_is_measured_once_by_the_server_that_created_it() -> None
     cache.merge_fetched_job("a", failed.job, None, is_new=True)
     measure_start(metrics, failed, Phase.FAILED, NOW)
     assert measured(metrics) == ([100], [120])
+
+
+def page(metrics: Metrics) -> list[str]:
+    return [
+        line for line in generate_latest(metrics.registry).decode().splitlines() if not line.startswith("#")
+    ]
+
+
+def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
+    metrics = Metrics()
+    before = page(metrics)
+    assert 'kfpytorch_job_failures_total{cause="oom-gpu"} 0.0' in before
+    metrics.failures.add("oom-gpu")
+    metrics.creates.add("created")
+    assert len(page(metrics)) == len(before)
