@@ -18,9 +18,7 @@ def read_processes(value: object) -> object:
     if not isinstance(value, str):
         return build_count_reader(low=1)(value)
     if value not in _PROCESSES:
-        hint = suggest_name(value, _PROCESSES)
-        remedy = f"must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'{hint}"
-        raise build_invalid_value(value, remedy)
+        raise build_invalid_value(value, "must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'")
     return value
 
 

@@ -15,7 +15,6 @@ from flytekitplugins.kfpytorch.problems import (
     add_prefix,
     build_invalid_value,
     require_no_problems,
-    suggest_name,
 )
 from kfpytorch_common import labels
 
@@ -147,15 +146,10 @@ read_priority_class: Final = build_object_name_reader("a PriorityClass")
 
 def build_choice_reader(*known: str) -> Reader:
     """Return a function that returns a word in `known` unchanged, and raises `InvalidValue` otherwise."""
-
-    def read(value: object) -> object:
-        if isinstance(value, str) and value in known:
-            return value
-        raise build_invalid_value(
-            value, f"must be {' or '.join(map(repr, known))}{suggest_name(value, known)}"
-        )
-
-    return read
+    return build_check_reader(
+        lambda value: isinstance(value, str) and value in known,
+        f"must be {' or '.join(map(repr, known))}",
+    )
 
 
 def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
@@ -174,9 +168,7 @@ def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
         if name in names:
             return names[name]
         choices = ", ".join(f"{cls.__name__}.{item.name}" for item in cls)
-        raise build_invalid_value(
-            value, f"must be one of {choices}, or the name as text{suggest_name(value, list(names))}"
-        )
+        raise build_invalid_value(value, f"must be one of {choices}, or the name as text")
 
     return read
 

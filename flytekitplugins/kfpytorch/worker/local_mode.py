@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flytekitplugins.kfpytorch.problems import suggest_name
 from flytekitplugins.kfpytorch.worker.topology import OVERRIDE
 from kfpytorch_common import prestart
 
@@ -41,9 +40,8 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
         return LocalMode(inline=mode == "inline")
     if mode.isdecimal() and int(mode) > 0:
         return LocalMode(inline=False, ranks=int(mode))
-    guess = suggest_name(mode, ["inline", "replicas"])
     raise InvalidLocalMode(
-        f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
+        f"{OVERRIDE}={env[OVERRIDE]!r} must be 'replicas', 'inline' or a number of ranks above 0"
     )
 
 

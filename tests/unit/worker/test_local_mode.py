@@ -32,19 +32,12 @@ def test_local_mode_is_selected(
     assert local_mode.read_local_mode(env, replicas_by_default=True) == under_pyflyte_run
 
 
-@pytest.mark.parametrize(
-    ("value", "guess"),
-    [
-        *((value, "") for value in ("0", "-1", "2.5", "²", "true")),
-        ("in-line", "; did you mean 'inline'?"),
-        ("Replica", "; did you mean 'replicas'?"),
-    ],
-)
-def test_invalid_local_mode_is_rejected(value: str, guess: str) -> None:
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "²", "true", "in-line"])
+def test_invalid_local_mode_is_rejected(value: str) -> None:
     with pytest.raises(InvalidLocalMode) as refused:
         local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": value}, replicas_by_default=True)
     assert str(refused.value) == (
-        f"FLYTE_KFPYTORCH_LOCAL={value!r} must be 'replicas', 'inline' or a number of ranks above 0{guess}"
+        f"FLYTE_KFPYTORCH_LOCAL={value!r} must be 'replicas', 'inline' or a number of ranks above 0"
     )
 
 
