@@ -38,7 +38,6 @@ class Quantity:
     """The canonical text: ``500m`` for ``0.5``, ``1Gi`` for ``1024Mi``."""
 
     def __bool__(self) -> bool:
-        """True if the quantity is not zero."""
         return self.nano != 0
 
     @property

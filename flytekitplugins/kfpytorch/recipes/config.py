@@ -32,7 +32,6 @@ class Lora:
     four_bits: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values; raise a `ConfigError` that lists all invalid ones."""
         require_valid("Lora", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:
@@ -66,7 +65,6 @@ class Training:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the values; raise a `ConfigError` that lists all invalid ones."""
         require_valid("Training", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:

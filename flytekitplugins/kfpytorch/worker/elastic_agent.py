@@ -239,7 +239,6 @@ class _Agent(SimpleElasticAgent):
         return [each.read_termination() for each in ended if bool(each.code) is failed]
 
     def _wait_for_all(self, seconds: float) -> None:
-        """Wait until all workers have ended, at most `seconds`."""
         deadline = time.monotonic() + seconds
         while self._group.list_running() and (left := deadline - time.monotonic()) > 0:
             self._group.collect_exits(left)
@@ -280,7 +279,6 @@ class _Agent(SimpleElasticAgent):
 
 
 def _map_failures(members: Iterable[SupervisedProcess]) -> dict[int, ProcessFailure]:
-    """Return the failure of each failed worker by its rank."""
     return {int(each.process.env["RANK"]): _build_process_failure(each) for each in members if each.code}
 
 

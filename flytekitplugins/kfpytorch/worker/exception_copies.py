@@ -69,7 +69,6 @@ def _copy_message(error: BaseException) -> BaseException:
 
 
 def _iter_linked(error: BaseException) -> Iterator[BaseException]:
-    """Yield the cause, the context and the members of `error`."""
     yield from filter(None, (_read_field(error, name) for name in _LINKS))
     yield from _read_members(error)
 

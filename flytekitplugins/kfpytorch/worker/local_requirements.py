@@ -36,7 +36,6 @@ def load_sources(config: Any) -> Mapping[str, str]:
 
 
 def _find_set_directory(variable: str) -> Path | None:
-    """Return the directory that the user has set; None if `variable` is not set or empty."""
     value = os.environ.get(variable)
     if value and not Path(value).is_dir():
         raise DataNotLoaded(

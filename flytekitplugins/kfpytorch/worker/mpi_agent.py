@@ -184,7 +184,6 @@ def _is_open(host: str) -> bool:
 
 
 def _copy_key(directory: Path) -> tuple[Path, Path]:
-    """Copy the job's SSH key into `directory`, with mode 0600. Return its path and that of `known_hosts`."""
     key, known = directory / "id", directory / "known_hosts"
     key.touch(mode=0o600)
     key.write_bytes(Path(MPI_SSH_DIRECTORY, "id_rsa").read_bytes())

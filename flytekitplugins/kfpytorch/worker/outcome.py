@@ -245,7 +245,6 @@ def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
 
 
 def _build_load_failure(error: BaseException) -> Failure:
-    """Return the failure for a rank 0 whose result cannot be loaded because of `error`."""
     identity = failure_file.WorkerIdentity(replica="", rank=0, local_rank=None)
     failure = failure_file.build_failure(error, identity, recoverable=False)
     return replace(failure, message=f"the result of rank 0 cannot be loaded: {failure.message}")

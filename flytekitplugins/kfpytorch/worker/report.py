@@ -69,7 +69,6 @@ def render(after: FailureReport) -> str:
 
 
 def _iter_pointers(after: FailureReport) -> Iterator[str]:
-    """Yield the last lines of the report: the path of the logs, and the option that shows the traceback."""
     if after.logs:
         yield f"  {'logs':<6} {after.logs}"  # Not wrapped, so that the path can be copied.
     if after.cause.traceback and after.at_terminal and not after.verbose:
