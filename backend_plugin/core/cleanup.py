@@ -170,8 +170,7 @@ def _select_leftover_pods(
     after a success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are
     deleted only if the policy is ``All``.
     """
-    ended = get_end_time(job, job.end_condition)
-    may_run = not is_failure and ended is not None and now - ended < LINGER
+    may_run = not is_failure and _has_just_ended(job, now)
     removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"
     removes = {"Pending": True, "Running": not may_run}
     return tuple(
@@ -181,6 +180,11 @@ def _select_leftover_pods(
         and (pod.place or is_replica(pod, job))
         and removes.get(pod.phase, removes_finished)
     )
+
+
+def _has_just_ended(job: Job, now: datetime) -> bool:
+    ended = get_end_time(job, job.end_condition)
+    return ended is not None and now - ended < LINGER
 
 
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
@@ -195,7 +199,7 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     False if the operator would restart or delete stopped pods of the job, or if the server has already ended
     the job by a change of its spec.
     """
-    if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
+    if (verdict.reason, job.clean_pod_policy) != (CANCELLED, "None") or job.started is None or job.ending:
         return False
     recorded = find_recorded_verdict(job)
     is_recent = recorded is not None and now - recorded.at <= _STOP_PATIENCE

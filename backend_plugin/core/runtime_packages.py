@@ -50,10 +50,7 @@ def parse_report(lines: Iterable[str]) -> RuntimePackages:
     """
     python, gpus = "", []
     versions: dict[str, str] = {}
-    entries = [_decode_line(line) for line in lines]
-    if ["end"] not in entries:
-        raise PackagesUnknown("the log of the job does not contain the complete list of packages")
-    for entry in entries:
+    for entry in _read_entries(lines):
         match entry:
             case ["python", str(version)]:
                 python = version
@@ -65,6 +62,13 @@ def parse_report(lines: Iterable[str]) -> RuntimePackages:
                 pass
     packages = dict(sorted(versions.items(), key=lambda item: item[0].lower()))
     return RuntimePackages(python=python, packages=packages, gpus="\n".join(gpus))
+
+
+def _read_entries(lines: Iterable[str]) -> list[object]:
+    entries = [_decode_line(line) for line in lines]
+    if ["end"] not in entries:
+        raise PackagesUnknown("the log of the job does not contain the complete list of packages")
+    return entries
 
 
 def _decode_line(line: str) -> object:

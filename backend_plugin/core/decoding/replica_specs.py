@@ -118,7 +118,7 @@ def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework:
     if gang is None or gang.min_member is None:
         return
     path, least = "custom.kfpytorch.gang.minMember", gang.min_member
-    needed_by_framework = replicas if framework == MPI else 0
+    needed_by_framework = {MPI: replicas}.get(framework, 0)
     fewest = needed_by_framework if elastic is None else elastic.min_replicas
     if least > replicas > 0:
         message = f"is more than the {replicas} replicas of the job: none would ever start"

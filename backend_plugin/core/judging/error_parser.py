@@ -88,8 +88,7 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         return file.failure, file.cause
     parsed = _parse_message(file.message)
     name, message = _split_exception(parsed)
-    files = _LAST_FILE.findall(parsed.trace)
-    ends_in_torch = bool(files) and "/torch/" in files[-1]
+    last_file = ["", *_LAST_FILE.findall(parsed.trace)][-1]
     failure = Failure(
         rank=int(parsed.rank) if parsed.rank else None,
         replica=parse_replica_name(file.worker) or parsed.where,
@@ -100,7 +99,7 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         frames=parsed.frames,
         chain=parsed.chain,
         traceback=parsed.trace,
-        from_torch=ends_in_torch or _is_transport_error(name, message),
+        from_torch="/torch/" in last_file or _is_transport_error(name, message),
         recoverable=file.recoverable,
     )
     return failure, parsed.cause

@@ -34,18 +34,18 @@ def build_final_status(
     """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
+    launcher = job is not None and job.launcher
     is_unsettled = False
     # If the job has done its work, later terminations of pods do not matter.
     if state is JobState.SUCCEEDED or (observed.outputs and state is not JobState.FAILED):
         files = _select_error_files(observed, state, pods, ended)
         certain, unsettled = file_terminations.split_error_files(files, pods)
         is_unsettled = state is JobState.SUCCEEDED and bool(unsettled) and not certain
-        launcher = job is not None and job.launcher
         ends = file_terminations.list_file_terminations(
             [*certain, *unsettled], pods, exit_codes, launcher=launcher
         )
     else:
-        ends = _list_terminations(observed, pods, condition, exit_codes)
+        ends = _list_terminations(observed, pods, condition, exit_codes, launcher=launcher)
     return JobStatus(
         state=state,
         job=job,
@@ -78,7 +78,12 @@ def _select_error_files(
 
 
 def _list_terminations(
-    observed: Observed, pods: tuple[Pod, ...], condition: Condition | None, exit_codes: ExitCodes
+    observed: Observed,
+    pods: tuple[Pod, ...],
+    condition: Condition | None,
+    exit_codes: ExitCodes,
+    *,
+    launcher: bool,
 ) -> list[ReplicaTermination]:
     """Return the terminations of pods, and those in events and error files, that may have ended the job.
 
@@ -86,33 +91,60 @@ def _list_terminations(
     failures after which replicas were restarted, if there are any: from error files and, if the backoff limit
     ended the job, from previous container runs.
     """
-    job, ended = observed.job, get_end_time(observed.job, condition)
-    launcher = job is not None and job.launcher
     list_files = partial(
         file_terminations.list_file_terminations, pods=pods, exit_codes=exit_codes, launcher=launcher
     )
-    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
-    ends = [each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)]
-    ends += event_terminations.list_event_terminations(
-        observed.events, pods, ended, exit_codes, launcher=launcher
-    )
+    ends = _list_reported_ends(observed, pods, condition, exit_codes, launcher=launcher)
     earlier = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
     current = [each for each in observed.error_files if each not in earlier]
     merged = root_cause.merge_terminations(ends, list_files(current))
-    limit = None if job is None or condition is None else _find_limit(job, condition)
-    are_stopped = all(death.failure.stopped and death.ordered for death in merged)
-    if not are_stopped or limit is JobLimit.DEADLINE:
+    limit = _find_limit(observed.job, condition)
+    if limit is JobLimit.DEADLINE or not all(map(_is_stopped, merged)):
         return merged
-    restarts = terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
+    restarts = _list_restarts(pods, limit, exit_codes)
     near = root_cause.select_near_files(earlier, restarts)
     return root_cause.merge_terminations(restarts, list_files(near)) or merged
 
 
+def _list_reported_ends(
+    observed: Observed,
+    pods: tuple[Pod, ...],
+    condition: Condition | None,
+    exit_codes: ExitCodes,
+    *,
+    launcher: bool,
+) -> list[ReplicaTermination]:
+    """Return the terminations of pods, and those in events, except those that the end of the job caused."""
+    job, ended = observed.job, get_end_time(observed.job, condition)
+    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
+    return [
+        *(each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)),
+        *event_terminations.list_event_terminations(
+            observed.events, pods, ended, exit_codes, launcher=launcher
+        ),
+    ]
+
+
+def _list_restarts(
+    pods: tuple[Pod, ...], limit: JobLimit | None, exit_codes: ExitCodes
+) -> list[ReplicaTermination]:
+    """Return the ends of the previous container runs, if the backoff limit ended the job."""
+    return terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
+
+
 def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
     """True if the operator stopped this replica because another termination had ended the job."""
-    if job is None or condition is None or not (death.failure.stopped and death.ordered):
+    if job is None or condition is None or not _is_stopped(death):
         return False
-    at, ended = death.at, get_end_time(job, condition)
+    return _can_be_after_end(death.at, job, condition)
+
+
+def _is_stopped(death: ReplicaTermination) -> bool:
+    return death.failure.stopped and death.ordered
+
+
+def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
+    ended = get_end_time(job, condition)
     if at is None or ended is None or at > ended:
         return True
     removes_pods = job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF
@@ -120,5 +152,7 @@ def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition
     return at == ended and removes_pods
 
 
-def _find_limit(job: Job, condition: Condition) -> JobLimit | None:
+def _find_limit(job: Job | None, condition: Condition | None) -> JobLimit | None:
+    if job is None or condition is None:
+        return None
     return table.get_dialect(job.dialect).find_limit(condition.message)

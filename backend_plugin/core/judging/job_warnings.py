@@ -74,13 +74,17 @@ def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if some replicas of an elastic job have nodes, but the rendezvous host has none."""
     # The first replica hosts the rendezvous: the master, or else the first worker or node.
     role = job.groups[0].role if job.elastic and job.groups else ""
-    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == f"{role}-0")
-    if role == "master" or not (is_waiting and any(pod.is_bound for pod in pods)):
+    if role == "master" or not _is_waited_for(f"{role}-0", pods):
         return None
     return JobWarning(
         text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
         f" min_member of the gang to the largest number of nodes to start all {role}s together",
     )
+
+
+def _is_waited_for(host: str, pods: Sequence[Pod]) -> bool:
+    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == host)
+    return is_waiting and any(pod.is_bound for pod in pods)
 
 
 def _is_waiting(pod: Pod) -> bool:
@@ -103,10 +107,10 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
     """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods."""
-    names = {pod.name for pod in waiting if pod.scheduled is None}
-    if len(names) < len(waiting) or any(not pod.role for pod in observed.pods):
+    unscheduled = {("Pod", pod.name) for pod in waiting if pod.scheduled is None}
+    if len(unscheduled) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
-    return any(event.kind == "Pod" and event.name in names for event in observed.events)
+    return any((event.kind, event.name) in unscheduled for event in observed.events)
 
 
 def _has_scheduler_status(observed: Observed) -> bool:

@@ -181,17 +181,20 @@ def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLin
     build_pod_name = table.get_dialect(job.dialect).build_pod_name
     # A rendezvous assigns the ranks of an elastic job, so the labels cannot contain them.
     processes = 0 if job.elastic else job.nproc_per_node or 0
-    places = [
-        (group.role, index) for group in job.groups for index in range(min(group.replicas, _MOST_PLACES))
-    ]
     listed: list[LogLinkTarget] = []
-    for number, (role, index) in enumerate(places[:_MOST_PLACES]):
+    for number, (role, index) in enumerate(_list_places(job)):
         pod = by_replica.get((role, index))
         # Until the pod of a TrainJob exists, the last five characters of its name are unknown.
         pod_name = build_pod_name(job, role, index) if pod is None else pod.name
         name = f"{role}-{index}{_format_ranks(number * processes, processes)}"
         listed.append(structs.replace(whole_job, name=name, pod_name=pod_name, pod=pod))
     return listed
+
+
+def _list_places(job: Job) -> list[tuple[str, int]]:
+    """Return role and index of each replica, up to `_MOST_PLACES`."""
+    groups = ((group.role, range(min(group.replicas, _MOST_PLACES))) for group in job.groups)
+    return [(role, index) for role, indexes in groups for index in indexes][:_MOST_PLACES]
 
 
 def _format_ranks(first: int, count: int) -> str:

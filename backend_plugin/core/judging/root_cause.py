@@ -39,7 +39,7 @@ def select_root_cause(
     may be ahead. A tie goes to the lowest replica name.
     """
     worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
-    caused = any(is_possible_cause(death) and not _is_after_job_end(death, ended) for death in ends)
+    caused = not all(_is_after_job_end(death, ended) for death in filter(is_possible_cause, ends))
 
     def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
         late = _is_after_job_end(death, ended) and (caused or not _can_precede_job_end(death))
@@ -118,7 +118,7 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    early = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)} - {death.failure.replica}
+    early = _find_early_exits(pods, death.at) - {death.failure.replica}
     if not early:
         return death
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
@@ -127,6 +127,10 @@ def with_early_exits(
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
+
+
+def _find_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
+    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
 
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:

@@ -114,7 +114,6 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
         return _find_pod_removal(pod)
     at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
-    is_reported = pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS
     return ReplicaTermination(
         failure=build_exit_code_failure(
             pod.replica, ended.exit_code or 0, at, stopped=_is_stopped(pod, ended)
@@ -124,9 +123,20 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
         detail=ended.message,
         pod=pod.name,
         at=at,
-        ordered=pod.deleted is not None and (ended.finished is None or ended.finished >= pod.deleted),
-        explained=bool(is_reported) and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
+        ordered=can_follow_deletion(ended.finished, pod.deleted),
+        explained=_is_reported(pod, container, ended)
+        and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
+
+
+def can_follow_deletion(at: datetime | None, deleted: datetime | None) -> bool:
+    """True if the pod was deleted, and `at` may be later than its deletion."""
+    return deleted is not None and (at is None or at >= deleted)
+
+
+def _is_reported(pod: Pod, container: Container | None, ended: ContainerTermination) -> bool:
+    """True if the cluster reports a reason for the failure of the pod or of its container."""
+    return bool(pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS)
 
 
 def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
@@ -272,12 +282,14 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
     if pod.phase == "Succeeded" or (pod.deleted is None and pod.disrupted is None):
         return None
     known = _classify_reason(pod)
-    at = pod.deleted if known is None else _find_end_time(pod, None)
+    at, summary = pod.deleted, "its pod is being deleted"
+    if known is not None:
+        at, summary = _find_end_time(pod, None), _format_summary(pod, None, _UNKNOWN_END)
     return ReplicaTermination(
         # A deletion without a reported reason may be the cleanup after the failure of another replica.
         failure=build_exit_code_failure(pod.replica, 0, at, stopped=known is None),
         cause=known or Cause.PREEMPTED,
-        summary="its pod is being deleted" if known is None else _format_summary(pod, None, _UNKNOWN_END),
+        summary=summary,
         pod=pod.name,
         at=at,
         ordered=True,

@@ -218,9 +218,8 @@ def _with_role_fields(
         spec = {**spec, "tolerations": [*tolerations, *spec.get("tolerations", ())]}
     spec = pod_base.merge_template(extra, spec, context.draft.primary)
     required = pod_placement.find_node_requirement(request.run, settings)
-    if required and any(
-        pod_placement.list_node_terms(below.get("spec", {})) for below in (extra, context.base)
-    ):
+    below = [extra.get("spec", {}), context.base.get("spec", {})]
+    if required and any(map(pod_placement.list_node_terms, below)):
         implied = pod_extended_resources.build_accelerator_requirements(accelerator, settings)
         spec = pod_placement.with_requirements(
             pod_placement.without_weaker_terms(spec, [required, *implied]), [required]

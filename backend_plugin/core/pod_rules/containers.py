@@ -41,11 +41,13 @@ def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
             yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
             yield from _check_container(container, path)
             yield from _check_mounts(container.get("volumeMounts", ()), volumes, f"{path}.volumeMounts")
-    for index, container in enumerate(spec.get("containers", ())):
-        if container.get("restartPolicy"):
-            yield build_forbidden_error(
-                f"spec.containers[{index}].restartPolicy", "may not be set for non-init containers"
-            )
+    yield from (
+        build_forbidden_error(
+            f"spec.containers[{index}].restartPolicy", "may not be set for non-init containers"
+        )
+        for index, container in enumerate(spec.get("containers", ()))
+        if container.get("restartPolicy")
+    )
 
 
 def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:

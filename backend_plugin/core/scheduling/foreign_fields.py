@@ -19,18 +19,23 @@ _NO_GANG: Final = "no gang is made: the replicas may start one by one, and jobs 
 
 def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
     """Yield a problem for each label or annotation of a scheduler that conflicts with the selected one."""
-    schedulers = list_schedulers()
-    # Of the entries with the same key and value, only the first one is reported.
-    paths: dict[tuple[str, str], str] = {}
-    for path, key, value in (*_iter_entries(draft.metadata, "metadata"), *_iter_pod_entries(draft)):
-        paths.setdefault((key, value), path)
+    schedulers, paths = list_schedulers(), _find_first_paths(draft)
     for name, other in schedulers.items():
         why = "" if name == chosen else _get_conflict_reason(schedulers[chosen], other)
         message = f"is for {name}, but the gang scheduler is {chosen}: {why}"
         for (key, value), path in paths.items() if why else ():
-            if value and key.startswith(other.keys):
+            if key.startswith(other.keys):
                 remedy = "leave it out of the task, its PodTemplate and the settings"
                 yield build_problem(path, value, message, remedy)
+
+
+def _find_first_paths(draft: JobDraft) -> dict[tuple[str, str], str]:
+    """Return the first path of each pair of a key and its value; empty values are ignored."""
+    paths: dict[tuple[str, str], str] = {}
+    for path, key, value in (*_iter_entries(draft.metadata, "metadata"), *_iter_pod_entries(draft)):
+        if value:
+            paths.setdefault((key, value), path)
+    return paths
 
 
 def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str:

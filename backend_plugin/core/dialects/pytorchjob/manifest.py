@@ -4,7 +4,7 @@ The manifest contains only fields that all these releases interpret in the same 
 docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
@@ -151,8 +151,12 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for number in list_repeated([each.get("containerPort", 0) for each in ports]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield build_problem(path, number, "is the number of two ports", remedy)
-    # The operator adds its port to a container without a port of that name.
-    is_added = all(each.get("name") != PORT.name for each in ports)
-    if is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name")):
+    if _conflicts_with_operator_port(ports):
         remedy = f"name it {PORT.name}, or use another number"
         yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
+
+
+def _conflicts_with_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
+    # The operator adds its port to a container without a port of that name.
+    is_added = all(each.get("name") != PORT.name for each in ports)
+    return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))

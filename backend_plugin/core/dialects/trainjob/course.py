@@ -4,7 +4,7 @@ Two ends are derived. An elastic job succeeds although its surplus nodes were ne
 nodes were restarted more often than the limits for failures and disruptions allow.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -66,11 +66,14 @@ def _select_pods(
         # An initializer is not a replica, but its failure may be the cause of the end.
         kept |= {pod.name for pod in loading if pod.phase != "Succeeded"}
     roles = (ROLE, *job.initializers)
-    return tuple(
-        pod
-        for pod in pods
-        if pod.name in kept or not pod.role or pod.place or (pod.role not in roles and pod.phase == "Failed")
-    )
+    return tuple(pod for pod in pods if pod.name in kept or not _is_left_out(pod, roles))
+
+
+def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
+    """True if a pod that is not present does not count; `roles` are those of nodes and initializers."""
+    if not pod.role or pod.place:
+        return False
+    return pod.role in roles or pod.phase != "Failed"
 
 
 def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
@@ -78,12 +81,12 @@ def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFi
     indexes, end = _read_options(job).succeeded_indexes, job.end_condition
     if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
         return files
-    numbers = [parse_replica_name(file.worker).rpartition("-")[2] for file in files]
-    return tuple(
-        file
-        for file, number in zip(files, numbers, strict=True)
-        if not number.isdecimal() or contains_index(indexes, int(number))
-    )
+    return tuple(file for file in files if _is_required(file, indexes))
+
+
+def _is_required(file: ErrorFile, indexes: str) -> bool:
+    index = parse_replica_name(file.worker).rpartition("-")[2]
+    return not index.isdecimal() or contains_index(indexes, int(index))
 
 
 def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:

@@ -81,6 +81,7 @@ _INACTIVE: Final = (
     " the reason: it is stopped, or an object that it refers to is missing; or use another queue"
 )
 _ABSENT: Final = "it does not exist or is being deleted: an admin has to create it; or use another queue"
+_REMEDIES: Final = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
 _UNSUITABLE: Final = (
     "an admin has to extend the resources or the namespaceSelector of the ClusterQueue; or use another queue"
 )
@@ -151,13 +152,15 @@ def _select_remedy(message: str, evicted: str, namespace: str) -> str:
     queue = _QUEUE.search(message)
     if queue is None or _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
         return ""
+    return _select_queue_remedy(queue, evicted, namespace)
+
+
+def _select_queue_remedy(queue: re.Match[str], evicted: str, namespace: str) -> str:
     kind, name, state = queue.groups()
-    if state == "is stopped" or (state == "is inactive" and evicted in _EVICTED_BY_STOP):
+    if state == "is inactive" and evicted in _EVICTED_BY_STOP:
         return _STOPPED
-    if state != "is inactive":
-        return _ABSENT
     where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
-    return _INACTIVE.format(kind=kind.lower(), name=name, where=where)
+    return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
