@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
+from msgspec import structs
+
 from backend_plugin.core.dialects import table
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging import (
@@ -78,6 +80,43 @@ def _select_error_files(
 
 
 def _list_terminations(
+    observed: Observed,
+    pods: tuple[Pod, ...],
+    condition: Condition | None,
+    exit_codes: ExitCodes,
+    *,
+    launcher: bool,
+) -> list[ReplicaTermination]:
+    """Return all terminations that may have ended the job.
+
+    If no termination can be the root cause, search again without the deletion times of failed pods: the clock
+    of a node may be ahead, so that a pod appears to have failed after its deletion.
+    """
+    list_known = partial(
+        _list_known_terminations, observed, condition=condition, exit_codes=exit_codes, launcher=launcher
+    )
+    ends = list_known(pods)
+    ended = get_end_time(observed.job, condition)
+    if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
+        return ends
+    undeleted = tuple(
+        structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod for pod in pods
+    )
+    return list_known(undeleted)
+
+
+def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
+    """True if it is certain that the failure of one of `pods` has ended the job.
+
+    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), no replica is
+    missing in `pods`, and no limit, such as a deadline, ended the job. `condition` reports the end.
+    """
+    if job is None or condition is None or job.clean_pod_policy != "All":
+        return False
+    return len(pods) >= job.replicas and _find_limit(job, condition) is None
+
+
+def _list_known_terminations(
     observed: Observed,
     pods: tuple[Pod, ...],
     condition: Condition | None,
