@@ -25,6 +25,10 @@ def _build_core_resource(plural: str) -> ApiResource:
 
 CONFIG_MAPS: Final = _build_core_resource("configmaps")
 _SECRETS: Final = _build_core_resource("secrets")
+_JOB_SCHEMAS: Final = (
+    *map(str, JOBS.values()),
+    *(name for each in OPERATORS.values() for name in each.schemas),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,6 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
         flyte: The namespace of Flyte.
         templates: The namespace whose PodTemplates apply if the job's namespace does not have them.
     """
-    schemas = (*map(str, JOBS.values()), *(name for each in OPERATORS.values() for name in each.schemas))
     kinds = {
         Subject.QUOTAS: _build_core_resource("resourcequotas"),
         Subject.LIMIT_RANGES: _build_core_resource("limitranges"),
@@ -65,7 +68,7 @@ def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Q
     }
     return (
         Query(subject=Subject.NAMESPACE, resource=_build_core_resource("namespaces"), name=namespace),
-        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in schemas),
+        *(Query(subject=Subject.JOB_SCHEMA, resource=SCHEMAS, name=each) for each in _JOB_SCHEMAS),
         Query(subject=Subject.DEPLOYMENTS, resource=DEPLOYMENTS),
         *(Query(subject=Subject.JOBS, resource=each, most=_FEW) for each in JOBS.values()),
         Query(subject=Subject.NODES, resource=_build_core_resource("nodes")),

@@ -62,9 +62,8 @@ def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
         return get_text(block, "cidr") == "0.0.0.0/0" and not excluded
     namespace = facts.find_object(Subject.NAMESPACE, facts.namespace)
     labels = {"kubernetes.io/metadata.name": facts.namespace, **get_text_map(namespace, "metadata", "labels")}
-    if "namespaceSelector" in selector and not is_match(selector["namespaceSelector"], labels):
-        return False
-    return "podSelector" not in selector or is_match(selector["podSelector"], _get_labels(peer))
+    of_namespace, of_pod = selector.get("namespaceSelector", {}), selector.get("podSelector", {})
+    return is_match(of_namespace, labels) and is_match(of_pod, _get_labels(peer))
 
 
 def _has_port(rule: Manifest, port: int, protocol: str = "TCP") -> bool:

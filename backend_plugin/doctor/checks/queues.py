@@ -96,11 +96,8 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
     """Check that the queue's scheduler applies the node selectors of its flavors to this kind of job."""
-    kind, labels = facts.task.dialect.name, get_mapping(facts.task.job, "metadata", "labels")
-    for adapter in list_schedulers().values():
-        oldest = adapter.oldest.get(kind)
-        if oldest is None or adapter.queues is None or not get_text(labels, adapter.queues.label):
-            continue
+    kind = facts.task.dialect.name
+    for adapter, oldest in _iter_oldest_versions(facts):
         for each in facts.get_objects(Subject.DEPLOYMENTS):
             version = deployments.find_version(each)
             if deployments.has_program(each, adapter.program) and version is not None and version < oldest:
@@ -110,6 +107,15 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
                     f"install {adapter.title} {deployments.format_version(oldest)} or newer: "
                     f"{deployments.format_kubectl_name(each)}",
                 )
+
+
+def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tuple[int, int, int]]]:
+    """Yield each scheduler whose queue the job names, and its oldest version that supports this job kind."""
+    labels = get_mapping(facts.task.job, "metadata", "labels")
+    for each in list_schedulers().values():
+        oldest = each.oldest.get(facts.task.dialect.name)
+        if oldest is not None and each.queues is not None and get_text(labels, each.queues.label):
+            yield each, oldest
 
 
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES)
@@ -174,8 +180,8 @@ def _read_maximum(queue: Manifest) -> Mapping[str, Quantity]:
 @CHECKS.add(Subject.QUEUES, Subject.PARENT_QUEUES, Subject.ROLES)
 def _check_queue_uncovered(facts: Facts) -> Iterator[Violation]:
     """Check that the ClusterQueue of the job covers the resources that the job requests."""
-    parents = [_find_parent_queue(facts, each) for each in _list_job_queues(facts)]
-    for queue in [each for each in parents if each is not None]:
+    job_queues = _list_job_queues(facts)
+    for queue in [each for name in job_queues if (each := _find_parent_queue(facts, name)) is not None]:
         groups = get_mappings(queue, "spec", "resourceGroups")
         covered = {name for group in groups for name in get_texts(group, "coveredResources")}
         for resource in sorted(set(role_pods.compute_needed_requests(facts.task)) - covered):

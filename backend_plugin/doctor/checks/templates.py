@@ -114,14 +114,19 @@ def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
     """Check that Gang labels and annotations of PodTemplates have an effect."""
     for each in _list_checked_templates(facts):
-        for part in ("labels", "annotations"):
-            for key, value in get_text_map(each, "template", "metadata", part).items():
-                if not key.startswith(_PREFIXES) or (value and key not in _GANG_KEYS):
-                    continue
-                shown = value or '""'
-                why = "the pods of all tasks would be in one group" if value else "it is empty"
-                patch: JsonValue = {"metadata": {part: {key: None}}}
-                yield Violation(
-                    f"{_format_template(each)} sets {key}: {shown}, which has no effect on gangs: {why}",
-                    f"{_format_patch(each, patch)}  # kfpytorch.gang writes it for each job",
-                )
+        for part, key, value in _iter_ineffective_fields(each):
+            shown = value or '""'
+            why = "the pods of all tasks would be in one group" if value else "it is empty"
+            patch: JsonValue = {"metadata": {part: {key: None}}}
+            yield Violation(
+                f"{_format_template(each)} sets {key}: {shown}, which has no effect on gangs: {why}",
+                f"{_format_patch(each, patch)}  # kfpytorch.gang writes it for each job",
+            )
+
+
+def _iter_ineffective_fields(template: Manifest) -> Iterator[tuple[str, str, str]]:
+    """Yield each label or annotation without effect on gangs: ``labels`` or ``annotations``, key, value."""
+    for part in ("labels", "annotations"):
+        for key, value in get_text_map(template, "template", "metadata", part).items():
+            if key.startswith(_PREFIXES) and (not value or key in _GANG_KEYS):
+                yield part, key, value
