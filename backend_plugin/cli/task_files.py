@@ -6,7 +6,7 @@ Only Python files need flytekit, which is imported only for them.
 import codecs
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
@@ -57,17 +57,24 @@ def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: st
     """
     if not tasks:
         raise UnusableInput(f"{file}: contains no task")
-    if task is not None and task in tasks:
-        return tasks[task]
-    names = [name for name in tasks if task is None or f".{name}".endswith(f".{task}")]
+    names = _match_names(task, tasks)
     if len(names) == 1:
         return tasks[names[0]]
-    if names:
+    raise Misused(f"{file}: {_format_selection_problem(tasks, names, task)}")
+
+
+def _match_names(task: str | None, names: Iterable[str]) -> Sequence[str]:
+    matches = [name for name in names if task is None or f".{name}".endswith(f".{task}")]
+    return [str(task)] if task in matches else matches
+
+
+def _format_selection_problem(tasks: Iterable[str], matches: Sequence[str], task: str | None) -> str:
+    if matches:
         problem = "no task is given." if task is None else f"{task} matches several tasks."
-        raise Misused(f"{file}: {problem} Name one of: {', '.join(sorted(names))}")
+        return f"{problem} Name one of: {', '.join(sorted(matches))}"
     near = get_close_matches(str(task), sorted({name.rpartition(".")[2] for name in tasks}), n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(sorted(tasks))}"
-    raise Misused(f"{file}: has no task {task}; {hint}")
+    return f"has no task {task}; {hint}"
 
 
 def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
