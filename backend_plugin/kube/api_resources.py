@@ -128,7 +128,10 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
         if get_text(each, "kind") in table.DIALECTS and _OURS.fullmatch(owner):
             group = read_pod_group(manifest)
             return structs.replace(group, name=owner, object_name=group.name)
-    group = read_pod_group(manifest)
+    return _select_foreign_group(read_pod_group(manifest))
+
+
+def _select_foreign_group(group: PodGroup) -> PodGroup | None:
     # Kueue's Workloads never have the name of the job.
     if group.kind == "PodGroup" and _OURS.fullmatch(group.name):
         return structs.replace(group, foreign=True)

@@ -205,9 +205,7 @@ class KubernetesCluster:
                 self._permissions.record_missing(rule, answer.message)
                 return
             if answer.error_class.create is not RequestOutcome.ADOPTED:
-                if answer.genuine and not answer.is_transient:
-                    raise RequestRejected(answer.code, answer.reason, answer.message) from answer
-                raise ClusterUnavailable(f"the API server answers {answer}") from answer
+                raise _build_event_error(answer) from answer
         self._permissions.record_granted(rule)
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
@@ -279,11 +277,8 @@ class KubernetesCluster:
     # ---- treatment of API errors
 
     def _build_write_error(self, answer: ApiError, rule: PolicyRule) -> RequestRejected | ClusterUnavailable:
-        if answer.is_too_large:
-            code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            return RequestRejected(code, "RequestEntityTooLarge", answer.message)
-        if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
-            return RequestRejected(answer.code, answer.reason, answer.message)
+        if (refused := _build_rejection(answer)) is not None:
+            return refused
         if answer.is_not_authorized:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
@@ -368,6 +363,21 @@ def _build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, aw
         conflicts="resourceVersion" in metadata,
         is_background=not awaited,
     )
+
+
+def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
+    """Return the error for an Event that was not accepted; the caller retries `ClusterUnavailable`."""
+    if answer.genuine and not answer.is_transient:
+        return RequestRejected(answer.code, answer.reason, answer.message)
+    return ClusterUnavailable(f"the API server answers {answer}")
+
+
+def _build_rejection(answer: ApiError) -> RequestRejected | None:
+    if answer.is_too_large:
+        return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
+    if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
+        return RequestRejected(answer.code, answer.reason, answer.message)
+    return None
 
 
 def _decode_pods(body: bytes) -> Sequence[Pod]:

@@ -47,18 +47,18 @@ class ContainerLog:
             ClusterUnavailable: If the log cannot be read.
         """
         while (pod := await self._fetch_pod()) is not None:
-            # True if this request returns all remaining lines, unless it fails.
-            last = (
-                not self._request.follow
-                or self._request.previous
-                or _is_finished(pod, self._request.container)
-            )
+            last = self._is_last_request(pod)
             async with aclosing(self._iter_response_lines(follow=not last)) as run:
                 async for line in run:
                     yield line
             if last and not self._failures:
                 return
             await asyncio.sleep(_PAUSE)
+
+    def _is_last_request(self, pod: Manifest) -> bool:
+        """True if the next request returns all remaining lines, unless it fails."""
+        request = self._request
+        return not request.follow or request.previous or _is_finished(pod, request.container)
 
     async def _iter_response_lines(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         self._since = self._last
@@ -73,15 +73,18 @@ class ContainerLog:
                         yield new_line
             self._failures = 0
         except ApiError as answer:
-            # 400: the container has not started, or there was no previous run; 404: the pod is gone.
-            if answer.code == HTTPStatus.BAD_REQUEST or answer.is_not_found:
-                self._failures = 0
-            else:
-                self._record_failure(self._build_unavailable(answer, "log"), passing=answer.is_transient)
+            self._record_api_error(answer)
         except StreamStalled:
             pass
         except ClusterUnavailable as lost:
             self._record_failure(lost)
+
+    def _record_api_error(self, answer: ApiError) -> None:
+        # 400: the container has not started, or there was no previous run; 404: the pod is gone.
+        if answer.code == HTTPStatus.BAD_REQUEST or answer.is_not_found:
+            self._failures = 0
+        else:
+            self._record_failure(self._build_unavailable(answer, "log"), passing=answer.is_transient)
 
     async def _fetch_pod(self) -> Manifest | None:
         path = PODS.build_path(self._name.namespace, self._name.name)
