@@ -91,7 +91,7 @@ def encode_job(job: Job, observed: Observed, verdict: Verdict) -> wire.Job:
     own.sort(key=lambda pod: (pod.role, pod.index, pod.name))
     message.replicas.extend(_encode_replica(job, pod) for pod in own)
     by_time = sorted(observed.events, key=lambda event: event.at or _LONG_AGO)
-    message.events.extend(_encode_event(event) for event in by_time[-_MAX_EVENTS:])
+    message.events.extend(map(_encode_event, by_time[-_MAX_EVENTS:]))
     return message
 
 
@@ -153,7 +153,7 @@ def _find_reason(pod: Pod, container: Container | None) -> str:
     scheduled = pod.scheduled.reason if pod.scheduled and not pod.scheduled.true else ""
     waits = [each.waiting for each in pod.init_containers]
     of_container = (container.waiting, container.ended.reason if container.ended else "") if container else ()
-    return next((word for word in (pod.reason, scheduled, *of_container, *waits) if word), "")
+    return next(filter(None, (pod.reason, scheduled, *of_container, *waits)), "")
 
 
 def _encode_event(event: Event) -> wire.Event:

@@ -44,8 +44,13 @@ def select_replicas(
         chosen &= {job_lookup.require_node(job, node)}
     if rank is None:
         return chosen, ""
-    has_several = job.elastic or (job.nproc_per_node or 1) > 1
-    return chosen & job_lookup.list_replicas_with_rank(job, rank), f"[r{rank}] " if has_several else ""
+    prefix = f"[r{rank}] " if _has_several_ranks(job) else ""
+    return chosen & job_lookup.list_replicas_with_rank(job, rank), prefix
+
+
+def _has_several_ranks(job: Job) -> bool:
+    """True if a replica of the job may have several ranks."""
+    return job.elastic or (job.nproc_per_node or 1) > 1
 
 
 async def iter_lines(

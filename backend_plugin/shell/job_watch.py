@@ -57,7 +57,7 @@ async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, No
     stop_listening = watched.cache.listen(lambda entry: changed.add(entry.key))
     clock = asyncio.create_task(_mark_active_changed(changed, sent))
     try:
-        present = [entry for entry in watched.cache if watched.belongs(entry)]
+        present = filter(watched.belongs, watched.cache)
         keys = [entry.key for entry in sorted(present, key=get_age_key)]
         while True:
             async for changes in iter_batches(

@@ -190,8 +190,7 @@ def _read_section(sources: SettingsSources, reading: _ServerReader) -> None:
 def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
     keys = {get_variable(key): key for key in KEYS}
     for name, value in environ.items():
-        is_ours = name.startswith(_VARIABLE) and name not in _OF_OTHERS
-        if not value or not is_ours or _is_service_link(name, value):
+        if not _is_ours(name, value):
             continue
         if name in keys:
             reading.add_value(keys[name], value, name, name)
@@ -199,10 +198,13 @@ def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
             reading.add_problem(name, value, "is not a setting", f"did you mean {near[0]}?")
 
 
-def _is_service_link(name: str, value: str) -> bool:
+def _is_ours(name: str, value: str) -> bool:
+    """True for a variable that is set, and that is neither of another program nor a service link."""
+    if not value or not name.startswith(_VARIABLE) or name in _OF_OTHERS:
+        return False
     if name == f"{_VARIABLE}PORT":
-        return value.startswith(_SERVICE_LINKS)
-    return name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT_"))
+        return not value.startswith(_SERVICE_LINKS)
+    return not name.startswith((f"{_VARIABLE}SERVICE_", f"{_VARIABLE}PORT_"))
 
 
 def _set_default_state(reading: _ServerReader, environ: Mapping[str, str]) -> None:
