@@ -152,12 +152,18 @@ class JobReconciler:
             case CreateService(manifest):
                 self._store.create(admission.with_service_defaults(manifest))
             case DeletePod(name) | ReleasePod(name):
-                pod = self._store.get(Key("Pod", job.namespace, name))
-                released = None if pod is None else self._pods.release(pod)
-                if released is not None and isinstance(action, DeletePod):
-                    self._pods.delete(released)
+                self._release_pod(Key("Pod", job.namespace, name), delete=isinstance(action, DeletePod))
             case DeleteService(name):
-                if service := self._store.get(Key("Service", job.namespace, name)):
-                    self._store.remove(get_uid(service))
+                self._remove_service(Key("Service", job.namespace, name))
             case DeleteJob():
                 self._store.remove(get_uid(snapshot.job))
+
+    def _release_pod(self, key: Key, *, delete: bool) -> None:
+        if pod := self._store.get(key):
+            released = self._pods.release(pod)
+            if delete:
+                self._pods.delete(released)
+
+    def _remove_service(self, key: Key) -> None:
+        if service := self._store.get(key):
+            self._store.remove(get_uid(service))

@@ -288,7 +288,7 @@ class Kubelet:
     def _open_gates(self, job: tuple[str, str, str]) -> None:
         """Start the pods that wait for the leader of this job, if the leader is ready."""
         pods = [each for each in self._pods.values() if each.job == job]
-        if any(each.is_leader and each.is_gate_open for each in pods):
+        if any(each.is_gate_open for each in pods):
             for pod in pods:
                 if pod.is_gated:
                     pod.orders.send(layout.GATE)

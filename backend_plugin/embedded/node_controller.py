@@ -46,7 +46,7 @@ class NodeController:
                 self._store.create(node)
             else:
                 self._store.update(node_transitions.merge_state(old, node))
-        names = {get_name(node) for node in nodes}
+        names = set(map(get_name, nodes))
         for node in self._store.list_objects("Node"):
             if get_name(node) in names:
                 continue

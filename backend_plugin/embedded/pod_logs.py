@@ -52,6 +52,7 @@ class ContainerLog:
         """
         if last is None:
             return
+        self._at = self._at or self._find_first_segment(last)
         if self._tail is None:
             yield from self._iter_new_batches(last)
             return
@@ -63,9 +64,7 @@ class ContainerLog:
         yield tuple(kept)
 
     def _iter_new_batches(self, last: int) -> Iterator[Sequence[LogLine]]:
-        if self._at is None:
-            self._at = min((each for each in self._list_segments() if each[0] == last), default=(last, 0))
-        while self._file is not None or self._open_segment(last):
+        while self._open_segment(last):
             data = self._read_chunk()
             later = () if data else self._list_later_segments(last)
             # Read again: lines may have been written before the next segment began.
@@ -75,6 +74,9 @@ class ContainerLog:
                 yield self._parse_lines(data)
             else:
                 return
+
+    def _find_first_segment(self, run: int) -> _Segment:
+        return min((each for each in self._list_segments() if each[0] == run), default=(run, 0))
 
     def close(self) -> None:
         """Close the file of the log segment that is being read, if one is open."""

@@ -50,8 +50,8 @@ class PodRecord:
 
     @property
     def is_gate_open(self) -> bool:
-        """True if this leader of a job is ready or has succeeded, so that other pods may start."""
-        if self.last is None or self.is_silent:
+        """True if this is the leader of its job, and is ready or has succeeded: other pods may start."""
+        if not self.is_leader or self.last is None or self.is_silent:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 

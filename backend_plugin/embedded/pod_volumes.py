@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
@@ -100,8 +101,8 @@ def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
     """
     found = {}
     for mount in get_mappings(container, "volumeMounts"):
-        parts, below = get_text(mount, "mountPath").split("/"), get_text(mount, "subPath")
-        path = "/" + "/".join(each for each in parts if each not in ("", "."))
+        path = str(PurePosixPath("/", get_text(mount, "mountPath").lstrip("/")))
+        below = get_text(mount, "subPath")
         if get_text(mount, "subPathExpr"):
             raise ContainerConfigError(f'mount "{path}": an embedded cluster does not support subPathExpr')
         if below.startswith("/") or ".." in below.split("/"):

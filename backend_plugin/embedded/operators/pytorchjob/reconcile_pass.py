@@ -139,6 +139,10 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
     return count >= limit if limit else count > 0 or _has_new_failure(attempt)
 
 
+def _has_failed(pod: Manifest) -> bool:
+    return get_phase(pod) == "Failed" and not is_terminating(pod)
+
+
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
     """As in the operator, only container restarts of running pods count if `attempt.upstream` is true."""
     if role.restart_policy not in RESTARTING:
@@ -148,8 +152,7 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
     if attempt.upstream:
         return count
     past = attempt.status.get_count(role.name, "restarts")
-    failing = [pod for pod in pods if get_phase(pod) == "Failed" and not is_terminating(pod)]
-    lost = sum(1 + count_restarts(pod) for pod in failing if is_recreated(role, pod))
+    lost = sum(1 + count_restarts(pod) for pod in filter(_has_failed, pods) if is_recreated(role, pod))
     return count + lost + past
 
 

@@ -120,9 +120,9 @@ def find_failure(
     times = []
     for pod in pods:
         action, message = job.find_pod_action(pod)
-        if get_phase(pod) != "Failed" or not is_tracked(pod) or action == IGNORE:
+        if action == IGNORE or not _has_failed(pod):
             continue
-        at = now if job.is_suspended else _get_count_time(pod, now)
+        at = _get_count_time(job, pod, now)
         if at > now:
             times.append(at)
         elif action == FAIL_JOB:
@@ -132,7 +132,13 @@ def find_failure(
     return failure, min(times, default=None)
 
 
-def _get_count_time(pod: Manifest, now: datetime) -> datetime:
+def _has_failed(pod: Manifest) -> bool:
+    return get_phase(pod) == "Failed" and is_tracked(pod)
+
+
+def _get_count_time(job: TrainJobSpec, pod: Manifest, now: datetime) -> datetime:
+    if job.is_suspended:
+        return now
     statuses = get_mappings(get_mapping(pod, "status"), "containerStatuses")
     ends = [get_time(get_mapping(each, "state", "terminated"), "finishedAt") for each in statuses]
     return max((end for end in ends if end is not None), default=now - _BATCH) + _BATCH
