@@ -267,8 +267,7 @@ class PyTorch(Config):
     def _find_size_contradictions(self, sound: Set[str], workers: int) -> Iterator[ConfigProblem]:
         nodes = 1 + workers
         if "gang" in sound:
-            is_mpi = "train_job" in sound and frameworks.get_framework(self) == MPI
-            least = nodes if is_mpi else 1
+            least = nodes if self._is_mpi(sound) else 1
             yield from extension.check_min_member(self.gang, least, nodes)
         if "train_job" in sound:
             yield from extension.check_succeeded_nodes(self.train_job, nodes)
@@ -276,6 +275,9 @@ class PyTorch(Config):
         if self.num_workers and self.worker.replicas:
             remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
             yield ConfigProblem("num_workers", self.num_workers, remedy)
+
+    def _is_mpi(self, sound: Set[str]) -> bool:
+        return "train_job" in sound and frameworks.get_framework(self) == MPI
 
     def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         limit = get_backoff_limit(self.run_policy)

@@ -52,11 +52,15 @@ def _read_exit_codes(value: object) -> object:
 def _read_pod_conditions(value: object) -> object:
     if not isinstance(value, Mapping) or not value:
         raise build_invalid_value(value, "must be a dict of conditions such as {'ConfigIssue': 'True'}")
-    if not all(isinstance(name, str) and status in STATUSES for name, status in value.items()):
+    if not _has_known_statuses(value):
         raise build_invalid_value(value, f"must have a status of {' or '.join(STATUSES)} for each type")
     if DISRUPTION in value:
         raise build_invalid_value(value, f"must not contain {DISRUPTION}: its rule comes before all others")
     return value
+
+
+def _has_known_statuses(conditions: Mapping[object, object]) -> bool:
+    return all(isinstance(name, str) and status in STATUSES for name, status in conditions.items())
 
 
 STATUSES: Final = ("True", "False", "Unknown")
