@@ -142,7 +142,8 @@ class Connection:
 
     async def renew_credentials(self) -> None:
         """Reload the credentials after 401 and discard cached ones, at most every `_RENEW` seconds."""
-        if time.monotonic() - self._renewed > _RENEW:
+        # A load in progress still uses what `forget` would discard.
+        if self._loading is None and time.monotonic() - self._renewed > _RENEW:
             self._renewed = time.monotonic()
             self._credentials.forget()
             self._loaded = float("-inf")

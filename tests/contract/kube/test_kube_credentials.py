@@ -15,6 +15,7 @@ from kube_server import Fault, kubeconfig, served
 from kube_world import JOBS, NAME, SetCredentials, following, job, opened
 from serving import wait_until
 
+from backend_plugin.kube import connection
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.credentials import (
     ClusterAccess,
@@ -268,6 +269,29 @@ async def test_previous_credentials_are_used_while_new_ones_cannot_be_read(serve
     assert (await held.send(PODS, 5)).status == 200
     await held.close()
     assert accounts.read == 2  # Repeated rejections do not cause a reload each time.
+
+
+class SlowCredentials(SetCredentials):
+    """Credentials that count how often they are discarded, and whose loading takes some time."""
+
+    discarded = 0
+
+    async def load(self):
+        await asyncio.sleep(0.01)
+        return await super().load()
+
+    def forget(self):
+        self.discarded += 1
+
+
+async def test_credentials_are_not_discarded_while_they_are_loaded(server, monkeypatch):
+    monkeypatch.setattr(connection, "_RENEW", 0.0)
+    accounts = SlowCredentials(ClusterAccess(server=server.url))
+    held = Connection(accounts)
+    await held.open()
+    await asyncio.gather(held.renew_credentials(), held.renew_credentials())
+    await held.close()
+    assert accounts.discarded == 1
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:6443", "localhost:6443", "https://", "ftp://localhost:1"])
