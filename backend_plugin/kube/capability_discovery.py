@@ -147,9 +147,9 @@ class CapabilityDiscovery:
 
     async def _find_operator_scheduler(self) -> str:
         for query in table.DEFAULT.deployments:
-            names = {find_flag_scheduler(each) for each in await self._list_deployments(query)}
-            if len(names) == 1 and (name := names.pop()) is not None:
-                return name
+            names = [*{find_flag_scheduler(each) for each in await self._list_deployments(query)}]
+            if len(names) == 1 and names[0] is not None:
+                return names[0]
             if names:
                 raise UnknownFact(
                     f"the Deployments of the training-operator do not contain one value of {FLAG}: it comes "
