@@ -199,11 +199,14 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     False if the operator would restart or delete stopped pods of the job, or if the server has already ended
     the job by a change of its spec.
     """
-    if (verdict.reason, job.clean_pod_policy) != (CANCELLED, "None") or job.started is None or job.ending:
+    if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
+    return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
+
+
+def _is_recorded_recently(job: Job, now: datetime) -> bool:
     recorded = find_recorded_verdict(job)
-    is_recent = recorded is not None and now - recorded.at <= _STOP_PATIENCE
-    return is_recent and get_dialect(job.dialect).build_stop_spec(job) is not None
+    return recorded is not None and now - recorded.at <= _STOP_PATIENCE
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging import error_parser
 from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination, can_follow_deletion
-from backend_plugin.core.observed import ContainerTermination, Job, Pod
+from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 
@@ -165,10 +165,14 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
     container, began = pod.primary, _find_run_start(pod)
-    again = container is not None and (container.restarts, container.last) != (0, None)
+    again = _has_previous_run(container)
     if began is None or file.at is None:
         return again
     return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)
+
+
+def _has_previous_run(container: Container | None) -> bool:
+    return container is not None and (container.restarts > 0 or container.last is not None)
 
 
 def _find_run_start(pod: Pod) -> datetime | None:
