@@ -16,6 +16,19 @@ from backend_plugin.embedded.scheduling_cycle import NodeInfo, PodInfo, read_nod
 
 NodeFilter: TypeAlias = Callable[[PodInfo, NodeInfo], bool]
 """True if a node accepts a pod by one criterion: its labels, its taints or its resources."""
+_TEMPORARY: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/",
+)
+"""Prefixes of taint keys that a controller sets and removes; a pod must not tolerate them."""
+_NOT_READY: Final = "/agent-not-ready"
+"""The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
 
 
 def list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
@@ -82,6 +95,11 @@ def iter_excluded_roles(
 def list_untolerated(claim: PodInfo, node: NodeInfo) -> Sequence[Taint]:
     """Return the taints of a node that a pod does not tolerate."""
     return [each for each in node.taints if claim.constraints.find_untolerated_taint([each]) is not None]
+
+
+def is_temporary(taint: Taint) -> bool:
+    """True if a controller sets the taint while a condition of the node lasts."""
+    return taint.key.startswith(_TEMPORARY) or taint.key.endswith(_NOT_READY)
 
 
 def format_taint(taint: Taint) -> str:

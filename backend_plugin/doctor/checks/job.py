@@ -9,6 +9,7 @@ from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks.quotas import LIMIT_EXCEEDED
 from backend_plugin.doctor.facts import DryRunReply, Facts, Subject
+from backend_plugin.doctor.kubectl_commands import build_apply_command
 from kfpytorch_common.quantity import InvalidQuantity, parse
 
 _ELSEWHERE: Final = {
@@ -45,8 +46,16 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     if name and not {facts.namespace, place} & {*map(deployments.get_namespace, there)}:
         yield Violation(
             f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} nor in {place}",
-            "create the PodTemplate, or leave out default-pod-template-name",
+            f"{_format_template_command(name, place)}  # or leave out default-pod-template-name",
         )
+
+
+def _format_template_command(name: str, namespace: str) -> str:
+    """Return a command that creates a PodTemplate that changes no pod."""
+    return build_apply_command(
+        f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
+        "template: {spec: {containers: [{name: default, image: none}]}}}"
+    )
 
 
 @CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)

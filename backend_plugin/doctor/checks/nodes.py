@@ -71,14 +71,24 @@ def _check_node_selector(facts: Facts) -> Iterator[Violation]:
 def _check_node_taints(facts: Facts) -> Iterator[Violation]:
     """Check that each role tolerates the taints of a matching node."""
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.is_tolerated):
-        lacking = {each.name: node_filters.list_untolerated(claim, each) for each in nodes}
-        node = min(nodes, key=lambda each: (not node_filters.can_fit(claim, each), len(lacking[each.name])))
-        taints = lacking[node.name]
+        by_node = [(each, node_filters.list_untolerated(claim, each)) for each in nodes]
+        lasting = [each for each in by_node if not any(map(node_filters.is_temporary, each[1]))]
+        if lasting:
+            _, taints = min(
+                lasting, key=lambda each: (not node_filters.can_fit(claim, each[0]), len(each[1]))
+            )
+            remedy = node_filters.format_toleration_settings(claim, taints)
+        else:
+            node, taints = by_node[0]
+            key = next(each.key for each in taints if node_filters.is_temporary(each))
+            remedy = (
+                f"kubectl describe node {node.name}  # do not tolerate {key}: it is removed from the node "
+                "when its condition ends"
+            )
         yield Violation(
             f"every node that matches a {role.name} has a taint that it does not tolerate, such as "
             f"{', '.join(map(node_filters.format_taint, taints))}",
-            f"{node_filters.format_toleration_settings(claim, taints)}  # unless a controller removes the "
-            "taint, such as node.kubernetes.io/disk-pressure",
+            remedy,
         )
 
 

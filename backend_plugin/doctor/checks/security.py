@@ -79,7 +79,7 @@ def _list_pull_secrets(facts: Facts, role: RolePods) -> Sequence[str]:
 def _check_image_reference_invalid(facts: Facts) -> Iterator[Violation]:
     """Check that image references are valid."""
     for role in facts.task.roles:
-        for image in {get_text(each, "image") for each in deployments.list_pod_containers(role.spec)}:
+        for image in sorted({get_text(each, "image") for each in deployments.list_pod_containers(role.spec)}):
             if not _IMAGE.fullmatch(image):
                 yield Violation(
                     f"the image {image!r} of a {role.name} is not a reference that a node could pull: "
