@@ -1,7 +1,9 @@
 """State directories: which ones are accepted, and which files are changed or removed there."""
 
 import errno
+import inspect
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,16 @@ def test_short_temporary_directory_is_removed_with_its_pod(tmp_path: Path) -> No
     pods[0].remove()
     assert not shorts[0].exists()
     shorts[1].rmdir()
+
+
+def test_directory_with_too_many_levels_raises_no_error(tmp_path: Path) -> None:
+    (tmp_path / "/".join("a" * 200)).mkdir(parents=True)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+    try:
+        files.remove_tree(str(tmp_path / "a"))
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_link_with_a_slash_is_removed_without_its_target(tmp_path: Path) -> None:
