@@ -167,7 +167,7 @@ def _list_platform_values(
     for key in loader.list_keys():
         written = _find_value(section, key)
         value = _get_platform_value(configuration.platform, key)
-        source = file if written else _DEFAULT
+        source = _DEFAULT if written is None else file
         values[_PLATFORM + key] = (_encode_value(written if value is None else value), source)
     for key in loader.list_named_sections():
         if written := _find_value(section, key):

@@ -62,6 +62,7 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     k8s = {
         "default-cpus": "500m",
         "pod-pending-timeout": "5m",
+        "enable-host-networking-pod": False,
         "kfpytorch": {"gang": gang, "pod-security": {"by-namespace": {"infra-production": "off"}}},
     }
     file = tmp_path / "s.yaml"
@@ -76,6 +77,7 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     assert {key: value for key, (value, is_set) in values.items() if is_set} == {
         "default-cpus": "500m",
         "pod-pending-timeout": "300s",
+        "enable-host-networking-pod": False,
         "kfpytorch.gang.scheduler": "kueue",
         "kfpytorch.gang.queue": "shared",
         "kfpytorch.gang.by-namespace": {"audio-production": {"queue": "audio"}},
