@@ -114,7 +114,7 @@ class Store:
                 # Only the owner has access. SQLite gives its other files the same mode.
                 os.close(open_or_create(path))
                 file = undo.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
-                _require_known_schema(file, path)
+                _require_usable(file, path)
                 file.executescript(_OPEN)
                 store = cls(lock, file, clock)
             except (OSError, sqlite3.OperationalError) as error:
@@ -297,10 +297,14 @@ def _get_revision(manifest: Manifest) -> tuple[JsonValue, JsonValue]:
     return metadata.get("uid"), metadata.get("resourceVersion")
 
 
-def _require_known_schema(file: sqlite3.Connection, path: Path) -> None:
+def _require_usable(file: sqlite3.Connection, path: Path) -> None:
     (schema,) = file.execute("PRAGMA user_version").fetchone()
     if schema > _SCHEMA:
         raise StateUnusable(
             f"{path}: was written by a later release (schema {schema}, this one reads up to {_SCHEMA}); "
             "use that release, or another state directory"
         )
+    # An index can be damaged although all objects can be read. Later changes would then be lost.
+    (found,) = file.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StateUnusable(f"{path}: is damaged ({' '.join(found.split())}); {_MOVE}")
