@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from signal import SIGABRT, SIGKILL, SIGTERM
 from typing import Final, TypeAlias
 
@@ -112,6 +112,8 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
     container, ended = _find_failed_container(pod)
     if container is None and pod.phase != "Failed":
         return _find_pod_removal(pod)
+    if _is_disrupted_after_exit(pod, ended):
+        pod = structs.replace(pod, disrupted=None)
     at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
     return ReplicaTermination(
@@ -127,6 +129,18 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
         explained=_is_reported(pod, container, ended)
         and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
+
+
+# The longest delay between a disruption and the condition that reports it, with the skew of their clocks.
+_REPORT_DELAY: Final = timedelta(seconds=30)
+
+
+def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
+    """True if the container ended by itself before the pod was disrupted; a drain also evicts such a pod."""
+    if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
+        return False
+    by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
+    return by_itself and pod.disrupted.since - ended.finished > _REPORT_DELAY
 
 
 def can_follow_deletion(at: datetime | None, deleted: datetime | None) -> bool:

@@ -95,6 +95,7 @@ FIRST = {
     "a worker named as the operator counts": (JOB, (build_ended_pod("worker-0", 1),), {"error_files": [error_file("worker-0", kind="RECOVERABLE")]}, ("RETRYABLE_FAILED", "ValueError", "user-error"), "worker-0 failed: ValueError"),
     # Terminations and deletions after the end of the job or of the replica.
     "evicted after the end": (JOB, (build_ended_pod("worker-0", 3, finished=99), build_ended_pod("master-0", 137, finished=103, reason_of_pod="Evicted")), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
+    "its node is emptied after its end": (JOB, (build_ended_pod("worker-0", 3, finished=60, **disrupted("DeletionByTaintManager", 95)),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "a drain that came to nothing": (JOB, (build_ended_pod("worker-0", 3, **disrupted("EvictionByEvictionAPI", 60, "False")),), {}, ("FAILED", "ExitCode", "user-error"), "worker-0 failed: exit code 3"),
     "stopped, and ended with another code": (JOB, (going(build_ended_pod("worker-0", 1, finished=92), 91), build_ended_pod("master-0", 4, finished=95)), {}, ("FAILED", "ExitCode", "user-error"), "master-0 failed: exit code 4"),
     "removed after it was killed": (JOB, (going(build_ended_pod("worker-0", 137, "ContainerStatusUnknown", finished=90), 101),), {}, ("RETRYABLE_FAILED", "ContainerStatusUnknown", "node-lost"), "worker-0 failed: ContainerStatusUnknown"),
