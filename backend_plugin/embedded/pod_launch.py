@@ -183,7 +183,10 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
 
 
 def find_environment(image: str, options: EmbeddedOptions) -> str | None:
-    """Return the virtual environment for an image (``.`` is that of the server), or None if there is none."""
+    """Return the path of the virtual environment in which an image runs.
+
+    The result is ``.`` for the environment of the server, and None if the image cannot be pulled.
+    """
     fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
     return next(fitting, None if options.strict_images else ".")
 

@@ -251,7 +251,10 @@ class Cache:
         return entry
 
     def _remove_if_empty(self, entry: CachedJob) -> None:
-        """Remove an entry with no job and no other objects, because no deletion of a job will remove it."""
+        """Remove the entry if its job was never in the cache and all other objects of the job are deleted.
+
+        Without a job, no later event removes the entry.
+        """
         if not (entry.is_observed or entry.has_objects):
             self.forget(entry)
 

@@ -90,7 +90,11 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def first_reason(self) -> PendingReason | None:
-        """The pending reason to report first: that of the lowest stage, with problems before normal steps."""
+        """The pending reason to report first; None if there is none.
+
+        It has the lowest stage of all pending reasons. If several have this stage, a reason for which
+        `is_blocking` is true comes before a normal step of a pod's start.
+        """
         return self.waits[0] if self.waits else None
 
     @property

@@ -106,7 +106,11 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
-    """True if a waiting pod has a condition or an event of a scheduler, or if there are placeholder pods."""
+    """True if a scheduler has reacted to the pods of the job.
+
+    This is so if a waiting pod has the condition PodScheduled or an event, or if the scheduler has created
+    placeholder pods, which reserve capacity for replicas.
+    """
     unscheduled = {("Pod", pod.name) for pod in waiting if pod.scheduled is None}
     if len(unscheduled) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True
