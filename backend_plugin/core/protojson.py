@@ -43,7 +43,7 @@ _SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
 def decode_struct(struct: Struct) -> dict[str, JsonValue]:
-    """Return a Struct, which stores all numbers as floats, as plain JSON values with sorted keys."""
+    """Convert a Struct to plain JSON values with sorted keys. All numbers are floats, as in the Struct."""
     fields = struct.fields
     # Look up each key: the items view of a protobuf map is slow. Most values are strings.
     return {key: (value := fields[key]).string_value or _decode_value(value) for key in sorted(fields)}

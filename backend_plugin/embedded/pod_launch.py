@@ -148,7 +148,11 @@ class _LaunchContext:
         return f"{self.directory}/{layout.TERMINATION}/{name}"
 
     def _find_working_directory(self, requested: str, paths: MountPaths) -> str | None:
-        """Only mounts and the code directory exist both in an image and on this machine."""
+        """Return the directory on this machine for `requested`, the `workingDir` of a container.
+
+        Only mounts and the code directory exist both in an image and on this machine. For any other path,
+        return None: the shim then creates a new directory for each run of the container.
+        """
         code = str(self.options.code)
         if ".." in requested.split("/"):
             return None

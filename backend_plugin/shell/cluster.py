@@ -80,13 +80,13 @@ class Sink(Protocol):
     """The consumer of a watch, which receives the objects of a cluster in the order of the changes."""
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all received objects of a kind by a complete list: pairs of a namespace and an object."""
+        """Replace all received objects of a kind by a complete list of (namespace, object) pairs."""
 
     def put_record(self, namespace: str, record: Record) -> None:
-        """Add an object to the consumer's objects, or replace its earlier state."""
+        """Add a created or changed object to the received objects, in place of its earlier version."""
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
-        """Remove an object from the consumer's objects, because it was deleted in the cluster."""
+        """Remove an object from the received objects, because it was deleted in the cluster."""
 
 
 class Cluster(Protocol):

@@ -21,7 +21,7 @@ def decode_sources(options: task_pb2.TrainJob) -> Mapping[str, DataSource]:
 
 
 def decode_storage(options: task_pb2.TrainJob) -> DataStorage | None:
-    """Return the storage that the options contain; None if they have none."""
+    """Return the volume for the data set and the model, or None if the options have no `storage`."""
     if not options.HasField("storage"):
         return None
     storage = options.storage
