@@ -24,7 +24,7 @@ _DELIVERY_TIME: Final = timedelta(hours=1)
 CANCELLED: Final = "Cancelled"
 """The reason of the verdict on a job that a user has cancelled."""
 # The time in which a cancelled job can end after its pods are stopped; then the server ends the job.
-_STOP_PATIENCE: Final = timedelta(minutes=2)
+_STOP_TIMEOUT: Final = timedelta(minutes=2)
 LINGER: Final = timedelta(seconds=30)
 """The time that pods may still run after their job has succeeded.
 
@@ -206,7 +206,7 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
 
 def _is_recorded_recently(job: Job, now: datetime) -> bool:
     recorded = find_recorded_verdict(job)
-    return recorded is not None and now - recorded.at <= _STOP_PATIENCE
+    return recorded is not None and now - recorded.at <= _STOP_TIMEOUT
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -76,7 +76,7 @@ class Problems(list[Problem]):
             raise InvalidTask(*self)
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Add each problem; the iterable is read one problem at a time, to limit the time."""
+        """Add each problem. After `MOST_PROBLEMS`, read no more of the iterable, to limit the time."""
         for problem in problems:
             self.append(problem)
 

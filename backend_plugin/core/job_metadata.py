@@ -1,4 +1,4 @@
-"""Reads the field ``metadata`` of jobs, and declares the parts of it that a decoder must not skip."""
+"""Reads the metadata of jobs, and declares the metadata fields of all objects that are decoded."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -165,7 +165,7 @@ def has_unobserved_termination(observed: Observed) -> bool:
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return whether a job in the Flyte phase RUNNING waits for resources or runs again; else None."""
+    """Return the decision that a job in the Flyte phase RUNNING waits or runs again; None if neither."""
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)
@@ -186,8 +186,9 @@ def build_start_patch(
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict on a job, which contains its Flyte phase, and a time until which it stays the same.
 
-    The returned time is a later one with the same verdict, or `now` if there is none. In between, the verdict
-    is also the same, because an exceeded limit stays exceeded.
+    The time is valid while the observed state stays the same. It is the last of one or two later times
+    (`_HORIZONS`) with the same verdict, or `now` if there is none. In between, the verdict is also the same,
+    because an exceeded limit stays exceeded.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

@@ -106,7 +106,10 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
-    """Return class and message; no class for a process without an exception, ``Error`` for other text."""
+    """Return the class and the message of the exception.
+
+    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
+    """
     if parsed.exit_code is not None:
         return "", parsed.text
     known = _EXCEPTION.match(parsed.text)

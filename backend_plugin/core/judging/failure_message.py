@@ -120,7 +120,10 @@ def _format_details(death: ReplicaTermination) -> str:
 
 
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last five lines; if the line of the last exception precedes them, it and the last four."""
+    """Return the last five lines.
+
+    If the line that names the last exception precedes them, return this line and the last four lines.
+    """
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
     exception = next((line for line in omitted if not line[0].isspace()), None)

@@ -1,4 +1,7 @@
-"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas."""
+"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas.
+
+It also derives whether a worker was restarted after it wrote its file.
+"""
 
 import enum
 from collections.abc import Sequence

@@ -64,7 +64,7 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return whether a job in the Flyte phase RUNNING waits for resources or runs again; else None."""
+    """Return the decision that a job in the Flyte phase RUNNING waits or runs again; None if neither."""
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING:
         return None
@@ -133,7 +133,10 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 
 
 def _has_all_replicas(status: JobStatus) -> bool:
-    """True if all replicas are ready or succeeded; for a job that can scale, if no replica is lost."""
+    """True if all replicas are ready or succeeded.
+
+    For a job that can scale, one ready replica is sufficient, if all replacements of pods run or succeeded.
+    """
     if status.state is not JobState.RUNNING:
         return False
     if status.scales:

@@ -21,9 +21,9 @@ def is_running_undisturbed(observed: Observed) -> bool:
 
 
 def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
-    """True if the pods that differ from `before` run, too; `is_running_undisturbed` was True for `before`.
+    """True if all replicas of a job still run undisturbed; checks only the pods that differ from `before`.
 
-    If False, the caller must call `is_running_undisturbed`.
+    `is_running_undisturbed` was True for `before`. If the result is False, the caller must call it again.
     """
     if len(pods) != len(before):
         return False

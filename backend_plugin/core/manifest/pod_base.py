@@ -181,8 +181,9 @@ def _merge_container(
 ) -> Mapping[str, Any]:
     """Return the container `own` merged onto those containers of a pod template (`below`) that apply to it.
 
-    Of the two names in `patterns`, such as ``default`` and ``primary``, the first applies to every container,
-    and over it the second to the container that trains, or the name of `own` to any other.
+    `patterns` are two names, such as ``default`` and ``primary``. The container with the first name applies
+    to every container. It is followed by the one with the second name for the container that trains, and by
+    the one with the name of `own` for any other.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}

@@ -117,7 +117,8 @@ def build_gang(
 def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
     """Return the queue of the gang scheduler, and the admission queue (of Kueue); empty if there is none.
 
-    The queue of the author replaces the first of them in which the job waits.
+    The queue of the author replaces the admission queue of the settings. If they have none, it replaces the
+    queue of the gang scheduler.
     """
     if options.queue and chosen.local_queue:
         return chosen.queue, options.queue

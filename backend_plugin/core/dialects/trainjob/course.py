@@ -70,7 +70,7 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if a pod that is not present does not count; `roles` are those of nodes and initializers."""
+    """True if `_select_pods` omits a pod that is not present; `roles` are those of nodes and initializers."""
     if not pod.role or pod.place:
         return False
     return pod.role in roles or pod.phase != "Failed"
@@ -198,7 +198,7 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
 
 
 def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
-    """True if `attempt`, the number of restarts of all nodes, exceeds both known limits together."""
+    """True if `attempt`, the number of restarts of all nodes, exceeds the sum of both limits, if known."""
     if limits.max_disruptions is None or limits.named_runtime:
         return False
     return attempt > limits.max_restarts + limits.max_disruptions

@@ -85,9 +85,9 @@ _REMEDIES: Final = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
 _UNSUITABLE: Final = (
     "an admin has to extend the resources or the namespaceSelector of the ClusterQueue; or use another queue"
 )
-_NOT_FOR_IT: Final = "namespace doesn't match ClusterQueue selector"
+_SELECTOR_MISMATCH: Final = "namespace doesn't match ClusterQueue selector"
 _WRONG: Final = "waiting does not help: the task or its queue has to be corrected; or use another queue"
-_HOPELESS: Final = {"ExceedsMaxQuota": "", "NoMatchingFlavor": _WRONG, "Misconfigured": _WRONG}
+_PERMANENT: Final = {"ExceedsMaxQuota": "", "NoMatchingFlavor": _WRONG, "Misconfigured": _WRONG}
 """The remedy for each reason of a condition whose message has no details; empty for the default remedy."""
 _INACTIVATED: Final = (
     "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt"
@@ -147,7 +147,7 @@ def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dic
 
 def _select_remedy(message: str, evicted: str, namespace: str) -> str:
     """Return the remedy if an admin has to correct the queue before it can admit the job; else empty."""
-    if _NOT_FOR_IT in message or _UNCOVERED.search(message):
+    if _SELECTOR_MISMATCH in message or _UNCOVERED.search(message):
         return _UNSUITABLE
     queue = _QUEUE.search(message)
     if queue is None or _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
@@ -213,13 +213,13 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 
 
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
-    """Return the message of a condition and the remedy, which the reason decides if `remedy` is empty.
+    """Return the message of a condition, and `remedy`; if that is empty, the remedy for the reason.
 
-    Otherwise the reason does not count, because it describes only the worst of the queue's flavors.
+    If `remedy` is not empty, the reason is ignored: it describes only the worst of the queue's flavors.
     """
-    is_hopeless = condition.reason in _HOPELESS and not remedy
-    parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_hopeless)
-    return parsed, _HOPELESS[condition.reason] if is_hopeless else remedy
+    is_permanent = condition.reason in _PERMANENT and not remedy
+    parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_permanent)
+    return parsed, _PERMANENT[condition.reason] if is_permanent else remedy
 
 
 def _format_eviction(evicted: Condition) -> str:
