@@ -71,7 +71,7 @@ class EmbeddedCluster:
             StateUnusable: If another server uses the directory, or if it cannot be used.
             UnreadableTemplates: If the pod templates cannot be read.
         """
-        ports.raise_limit()
+        ports.raise_open_file_limit()
         async with AsyncExitStack() as undo:
             store = undo.enter_context(closing(Store.open(state)))
             cluster = cls(store, state, options)

@@ -108,7 +108,7 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Return the time of the next pass; `FAILED` if an action was rejected."""
+        """Run one reconcile pass. Return the time of the next one, or `FAILED` if an action was rejected."""
         snapshot = self._build_snapshot(job)
         step = OPERATORS[get_key(job).kind].reconcile(snapshot)
         # Commit the deletion of a pod and its count in the status in one transaction.
@@ -132,7 +132,7 @@ class JobReconciler:
         )
 
     def _apply_action(self, snapshot: JobSnapshot, action: Action) -> bool:
-        """Return False if the action is rejected."""
+        """Execute an action, and record its event. Return False if the action is rejected."""
         refusal = None
         try:
             self._execute(snapshot, action)

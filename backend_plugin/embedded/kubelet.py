@@ -134,7 +134,7 @@ class Kubelet:
             pod.orders.send(layout.EXPIRE)
 
     def kill_pods(self, uids: Sequence[str]) -> None:
-        """Kill these pods at once. As after a node failure, no further status of them is reported."""
+        """Kill these pods immediately. As after a node failure, no further status of them is reported."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
             pod.orders.kill()

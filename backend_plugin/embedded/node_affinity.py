@@ -84,7 +84,7 @@ def _is_term_match(term: Manifest, name: str, labels: Mapping[str, str]) -> bool
 
 
 def _can_tolerate(toleration: Manifest, taint: Taint) -> bool:
-    """An empty key or effect matches every key or effect."""
+    """True if the toleration matches the taint. An empty key or effect matches every key or effect."""
     key, effect = get_text(toleration, "key"), get_text(toleration, "effect")
     if effect not in ("", taint.effect) or key not in ("", taint.key):
         return False

@@ -100,7 +100,7 @@ class ContainerLog:
         return parsed
 
     def _end_segment(self, following: _Segment) -> Iterator[Sequence[LogLine]]:
-        """Yield the incomplete last line. A long one may continue in the next segment of its run."""
+        """Yield the incomplete last line, unless it may continue in `following`, the next segment to read."""
         if self._rest:
             yield self._parse_lines(b"\n")
         if self._parts and self._at is not None and following[0] != self._at[0]:

@@ -50,7 +50,7 @@ class PodRecord:
 
     @property
     def is_gate_open(self) -> bool:
-        """True if this is the leader of its job, and is ready or has succeeded: other pods may start."""
+        """True if this leader of a job is ready or has succeeded, so that the waiting pods may start."""
         if not self.is_leader or self.last is None or self.is_silent:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
@@ -67,7 +67,8 @@ class PodRecord:
     async def wait_for_change(self, news: asyncio.Event) -> bool:
         """Wait until the logs or the state change; return False if the pod has ended.
 
-        A new reader `news` need not wait, because lines that were written before did not wake it.
+        `news` is the event of one log reader. Its first call does not wait, because earlier lines did not set
+        the event.
         """
         if self.is_ended.is_set():
             return False
@@ -80,7 +81,7 @@ class PodRecord:
         return True
 
     def stop_waiting(self, news: asyncio.Event) -> None:
-        """Remove a reader."""
+        """Remove the log reader with the event `news`."""
         if news in self.followers:
             self.followers.remove(news)
             if not self.followers:

@@ -85,7 +85,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
-    """Return the final state of a pod whose shim has died: running containers have an unknown end."""
+    """Return the final state of a pod whose shim ended too early: running containers have an unknown end."""
     containers = state.containers if state else {}
     return PodState(
         since=state.since if state else now,

@@ -54,7 +54,7 @@ def _find_rejection(volume: Manifest) -> str:
 
 
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
-    """Return a message if `manifest` requires a ConfigMap or Secret, because there are none; else empty.
+    """Return an error message if `manifest` requires a ConfigMap or Secret, which never exists; else empty.
 
     The fields are ``configMap`` and ``secret``, followed by `suffix`, such as ``Ref``.
     """

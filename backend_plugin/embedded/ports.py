@@ -67,7 +67,7 @@ _LIMIT_IF_INFINITE: Final = 1 << 20
 """The limit to set if the hard limit is infinite: macOS rejects an infinite soft limit."""
 
 
-def raise_limit() -> None:
+def raise_open_file_limit() -> None:
     """Raise the soft limit of open files to the hard limit: the server needs one for each pod."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _LIMIT_IF_INFINITE if hard == resource.RLIM_INFINITY else hard

@@ -101,7 +101,7 @@ _LOG = logging.getLogger(__name__)
 class ShimCommands:
     """Sends commands to the shim of a pod, and kills a shim whose pod does not end in time.
 
-    `patience` are the seconds that the pod may take to end after its grace period.
+    `patience` is the number of seconds that the pod may take to end after its grace period.
     """
 
     def __init__(self, directory: PodDirectory, patience: float, kill: Callable[[], None]) -> None:

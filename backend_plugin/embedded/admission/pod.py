@@ -1,4 +1,4 @@
-"""Completes the pods and services that an emulated operator creates, and validates the specs of the pods.
+"""Completes pods and services as the API server does, validates pods, and builds errors for invalid fields.
 
 Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """

@@ -1,6 +1,7 @@
 """Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-There, an orphan is found below its parent by an earlier scan, or by its variable `layout.MARK`.
+On such a system, an earlier scan has found an orphan below its parent, or its environment variable
+`layout.MARK` shows the container.
 """
 
 from __future__ import annotations

@@ -121,7 +121,10 @@ def _read_nproc_per_node(spec: Manifest) -> str | None:
 
 
 def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:
-    """A missing bound equals the other bound; both are the number of workers if both are missing."""
+    """Return `elasticPolicy` with both bounds; None if the job has no such policy.
+
+    A missing bound is set to the other bound; if both are missing, both are set to the number of workers.
+    """
     policy = spec.get("elasticPolicy")
     if not isinstance(policy, dict):
         return None

@@ -104,7 +104,7 @@ def _build_init_container(job: JobSpec) -> Manifest:
 
 
 def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
-    """If several ports have the same name, the last one is used."""
+    """Return the ports of the training container. If several have the same name, the last one is used."""
     containers = get_mappings(role.template, "spec", "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
     ports = {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}

@@ -34,7 +34,7 @@ _RETRYABLE: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePass:
-    """The state of one reconcile pass. Its functions change `status`, `actions` and `events`."""
+    """The state of one reconcile pass, whose stages change `status`, `actions` and `events`."""
 
     snapshot: JobSnapshot
     job: JobSpec
@@ -144,7 +144,10 @@ def _has_failed(pod: Manifest) -> bool:
 
 
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
-    """As in the operator, only container restarts of running pods count if `attempt.upstream` is true."""
+    """Return the number of restarts of a role that count towards `backoffLimit`.
+
+    As in the operator, only container restarts of running pods count if `attempt.upstream` is true.
+    """
     if role.restart_policy not in RESTARTING:
         return 0
     pods = select_role_objects(attempt.pods, role)
@@ -157,7 +160,10 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:
-    """The operator's rule for a `backoffLimit` of 0."""
+    """True if more pods have failed than the status states, and not all replicas are active.
+
+    This is the operator's rule for a `backoffLimit` of 0.
+    """
     failed = sum(get_phase(pod) == "Failed" for pod in attempt.pods)
     known = sum(attempt.status.get_count(role, "failed") for role in attempt.status.replicas)
     active = sum(is_active(pod) for pod in attempt.pods)

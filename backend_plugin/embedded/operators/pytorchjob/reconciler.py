@@ -76,7 +76,7 @@ def _build_pass(snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> Recon
 
 
 def _run_stages(attempt: ReconcilePass) -> bool:
-    """Return False if the pass stores no status."""
+    """Run the stages of the pass in order. Return False if the pass stores no status."""
     if attempt.status.is_finished:
         return _clean_up(attempt)
     if attempt.job.is_suspended:
@@ -95,7 +95,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
 
 
 def _clean_up(attempt: ReconcilePass) -> bool:
-    """Return False if the pass stores no status."""
+    """Clean up a finished job: its pods, then the job. Return False if the pass stores no status."""
     phases = _CLEANED_PHASES.get(str(attempt.job.run_policy.get("cleanPodPolicy", "None")))
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):
@@ -107,7 +107,10 @@ def _clean_up(attempt: ReconcilePass) -> bool:
 
 
 def _delete_if_expired(attempt: ReconcilePass) -> bool:
-    """Return False if the job is deleted, or if it has a time to live but no completion time."""
+    """Delete the job if its time to live has passed.
+
+    Return False if the job is deleted, or if it has a time to live but no completion time.
+    """
     if "ttlSecondsAfterFinished" not in attempt.job.run_policy or attempt.job.is_suspended:
         return True
     if not attempt.upstream:
@@ -146,7 +149,10 @@ def _resume_job(attempt: ReconcilePass) -> None:
 
 
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
-    """Return False if the pass stores no status, because the operator deletes an expired job before."""
+    """Set the condition Failed, and delete all pods. Return False if the pass stores no status.
+
+    That is so if `attempt.upstream` is true and the job has expired: the operator deletes the job first.
+    """
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)
     attempt.record_event(events.NORMAL, format_reason(FAILED), limit)

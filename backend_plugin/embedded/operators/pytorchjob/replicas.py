@@ -83,7 +83,7 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
 
 
 def _count_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest) -> None:
-    """A running pod that is being deleted counts as failed, as in the operator."""
+    """Count a pod by phase. A running pod that is being deleted counts as failed, as in the operator."""
     phase = "Failed" if get_phase(pod) == "Running" and is_terminating(pod) else get_phase(pod)
     count = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}.get(phase)
     if count is not None:
@@ -106,7 +106,7 @@ def update_conditions(attempt: ReconcilePass) -> None:
 
 
 def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bool:
-    """Return True if the job has succeeded."""
+    """Set the conditions from the pod counts of the Master. Return True if the job has succeeded."""
     if attempt.status.get_count(role.name, "active"):
         attempt.status.set_condition(RUNNING, f"PyTorchJob {attempt.job.name} is running.")
     if role.replicas == attempt.status.get_count(role.name, "succeeded"):
@@ -116,7 +116,7 @@ def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bo
 
 
 def _update_from_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """An elastic job has succeeded if one of its workers has."""
+    """Set the conditions from the pod counts of workers. One success is sufficient for an elastic job."""
     succeeded = attempt.status.get_count(role.name, "succeeded")
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
     if role.replicas == succeeded or (attempt.job.elastic is not None and succeeded > 0):

@@ -64,7 +64,7 @@ def build_service(job: TrainJobSpec) -> Manifest:
 
 
 def _build_jobset_labels(job: TrainJobSpec, restarts: int) -> Mapping[str, str]:
-    """JobSet sets them both as labels and as annotations of a pod."""
+    """Return the values that JobSet sets both as labels and as annotations of a pod."""
     key = hashlib.sha1(f"{job.namespace}/{job.job_name}".encode(), usedforsecurity=False).hexdigest()
     values = {
         "jobset-name": job.name,

@@ -1,4 +1,4 @@
-"""The status of a TrainJob: its conditions, the numbers of Jobs in `jobsStatus`, and its JobSet.
+"""The status of a TrainJob: its conditions, the numbers of Jobs in `jobsStatus`, its JobSet and its failure.
 
 The state of the JobSet and of the Job of the nodes is stored in the field `jobSet`. In Kubernetes, a TrainJob
 has no such field, because its JobSet and its Job are separate objects.
@@ -112,9 +112,9 @@ _LIMIT: Final = "Job has reached the specified backoff limit"
 def find_failure(
     job: TrainJobSpec, pods: Sequence[Manifest], now: datetime
 ) -> tuple[Manifest | None, datetime | None]:
-    """Return the reason and message with which the Job fails by `now`, and the time to call this again.
+    """Return the reason and message with which the Job fails by `now`, and the time to check it again.
 
-    The backoff limit of the Jobs of this project is always 0.
+    Either is None if there is none. The backoff limit of the Jobs of this project is always 0.
     """
     failure: Manifest | None = None
     times = []
