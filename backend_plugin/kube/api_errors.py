@@ -1,4 +1,4 @@
-"""API errors as exceptions, and the table of how this server treats them in each kind of request."""
+"""Decodes API errors to exceptions, and lists how this server treats them in each kind of request."""
 
 import http.client
 import re

@@ -1,4 +1,4 @@
-"""The watched Kubernetes kinds, each with its resource, its selectors and its decoding."""
+"""The resources of the Kubernetes API, and the watched kinds with their selectors and their decoding."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,7 @@
-"""Derives the capabilities of a cluster from named facts; a fact that could not be read is an exception."""
+"""Derives facts from the API groups and objects of a cluster, and its capabilities from the facts.
+
+A fact has a name. If it could not be read, its value is an exception.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

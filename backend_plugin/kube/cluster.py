@@ -327,7 +327,7 @@ class KubernetesCluster:
         return [Reflector(self._api, place, self._permissions, self._options) for place in places]
 
     async def close(self) -> None:
-        """Close the connections. Cancel watches before."""
+        """Close the connections; the caller has to cancel watches first."""
         await self._connection.close()
 
 

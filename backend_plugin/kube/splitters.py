@@ -51,7 +51,7 @@ class FrameSplitter:
         self._longest = longest
         self._parts: list[bytes] = []
         self._size = 0
-        self._wanted = _LENGTH
+        self._needed = _LENGTH
         """The number of buffered bytes that complete the next length or frame."""
         self.cut = 0
         """The size of a frame over the limit, which is yielded empty. The stream cannot be split further."""
@@ -60,9 +60,9 @@ class FrameSplitter:
         """Yield the frames that `piece` completes."""
         self._parts.append(piece)
         self._size += len(piece)
-        if self._size < self._wanted:
+        if self._size < self._needed:
             return
-        data, at, self._wanted = b"".join(self._parts), 0, _LENGTH
+        data, at, self._needed = b"".join(self._parts), 0, _LENGTH
         while (begin := at + _LENGTH) <= len(data):
             end = begin + int.from_bytes(data[at:begin], "big")
             if end - begin > self._longest:
@@ -70,7 +70,7 @@ class FrameSplitter:
                 yield b""
                 return
             if end > len(data):
-                self._wanted = end - at
+                self._needed = end - at
                 break
             yield data[begin:end]
             at = end
