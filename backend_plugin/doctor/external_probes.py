@@ -92,7 +92,7 @@ def _read_prefix(prefix: str) -> None:
 
 
 def _require_bucket(filesystem: Any, bucket: str) -> None:
-    """Raise FileNotFoundError if the bucket is missing; an account may not be allowed to list it."""
+    """Raise FileNotFoundError if the bucket is missing; ignore other errors, such as a missing permission."""
     try:
         filesystem.ls(bucket)
     except FileNotFoundError:
