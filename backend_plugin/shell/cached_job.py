@@ -1,4 +1,4 @@
-"""An entry of the cache: the observed state of one job, and the progress of this server's work on it."""
+"""An entry of the cache: the state of one job and the work on it. Also the index of entries by Flyte node."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias

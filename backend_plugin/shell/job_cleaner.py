@@ -31,13 +31,13 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VerdictStore:
-    """Stores verdicts (phase, reason and cause) in the annotations of failed jobs, and counts them."""
+    """Stores verdicts in the annotations of failed jobs, and counts them."""
 
     cluster: Cluster
     metrics: Metrics
 
     async def store(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> bool:
-        """Apply `patch`, which annotates a failed job with its verdict (reason and cause), unless it has one.
+        """Apply `patch`, which annotates a failed job with its verdict, unless the job has one.
 
         The requests may be delayed, unless `awaited` is true because a caller waits for them.
 

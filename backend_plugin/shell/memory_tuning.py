@@ -43,7 +43,7 @@ def limit_kept_memory(environ: Mapping[str, str]) -> bool:
 
 
 async def trim_regularly() -> None:
-    """Return free memory to the system every `TRIM_SECONDS` until cancelled; return at once without glibc."""
+    """Return free memory to the system every `TRIM_SECONDS` until cancelled. Without glibc, do nothing."""
     libc = _load_libc()
     while libc is not None:
         await asyncio.sleep(TRIM_SECONDS)

@@ -190,7 +190,7 @@ def _read_section(sources: SettingsSources, reading: _ServerReader) -> None:
 def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
     keys = {get_variable(key): key for key in KEYS}
     for name, value in environ.items():
-        if not _is_ours(name, value):
+        if not _can_be_setting(name, value):
             continue
         if name in keys:
             reading.add_value(keys[name], value, name, name)
@@ -198,8 +198,8 @@ def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
             reading.add_problem(name, value, "is not a setting", f"did you mean {near[0]}?")
 
 
-def _is_ours(name: str, value: str) -> bool:
-    """True for a variable that is set, and that is neither of another program nor a service link."""
+def _can_be_setting(name: str, value: str) -> bool:
+    """True if a variable is not empty, not of another program and not a service link."""
     if not value or not name.startswith(_VARIABLE) or name in _OF_OTHERS:
         return False
     if name == f"{_VARIABLE}PORT":
