@@ -41,7 +41,7 @@ def admit_pod(manifest: Manifest) -> Manifest:
 
 
 def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
-    made = {"resources": {}, **container}
+    made = {"imagePullPolicy": _get_default_pull_policy(container), "resources": {}, **container}
     if container.get("ports"):
         made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
     resources = container.get("resources", {})
@@ -49,6 +49,13 @@ def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
         requests = {**resources["limits"], **resources.get("requests", {})}
         made["resources"] = {**resources, "requests": requests}
     return made
+
+
+def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
+    """Return `IfNotPresent` for an image with a digest or with a tag other than `latest`, else `Always`."""
+    name = str(container.get("image", "")).rpartition("/")[2]
+    tag = name.partition(":")[2]
+    return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"
 
 
 def with_service_defaults(manifest: Manifest) -> Manifest:
