@@ -1,7 +1,7 @@
 """Performs the API requests that `core.cleanup` has planned for a job whose phase is terminal.
 
-Several servers observe the same failure. The first one stores its verdict (phase, reason, message and cause)
-in an annotation of the job, and only that server counts the failure in its metrics.
+Several servers observe the same failure. The first one stores its verdict (reason, message and cause) in an
+annotation of the job. Only that server counts the failure in its metrics.
 """
 
 import logging

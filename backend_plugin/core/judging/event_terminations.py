@@ -25,9 +25,9 @@ def list_event_terminations(
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod that no longer exists, as events report it.
 
-    Events long before `ended`, the end of the job, are ignored: more than one minute for exits, preemptions
-    and evictions by the kubelet, more than ten minutes for others. `launcher` is true if the first node of
-    the job runs mpirun.
+    Events long before `ended`, the end of the job, are ignored. The limit is one minute for exits,
+    preemptions and evictions by the kubelet, and ten minutes for others. `launcher` is true if the first node
+    of the job runs mpirun.
     """
     existing = {pod.name for pod in pods}
     last: dict[str, ReplicaTermination] = {}

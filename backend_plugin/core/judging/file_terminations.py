@@ -122,8 +122,9 @@ def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
     """True if the success of the job implies that the worker of `file`, which has no pod, has recovered.
 
-    That is so if the restart policy permits restarts, `file` is more than five seconds older than the end of
-    the job, and the job succeeds only if the worker does or its clean pod policy deletes all pods.
+    Three conditions are necessary. The restart policy permits restarts. `file` is more than five seconds
+    older than `ended`, the end of the job. The job succeeds only if the worker does, or its clean pod policy
+    deletes all pods.
     """
     if ended is None or file.at is None or ended - file.at <= _ANEW:
         return False

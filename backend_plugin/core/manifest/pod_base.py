@@ -182,8 +182,8 @@ def _merge_container(
     """Return the container `own` merged onto those containers of a pod template (`below`) that apply to it.
 
     `patterns` are two names, such as ``default`` and ``primary``. The container with the first name applies
-    to every container. It is followed by the one with the second name for the container that trains, and by
-    the one with the name of `own` for any other.
+    to every container. The one with the second name then applies to the container that trains. The one with
+    the name of `own` then applies to any other container.
     """
     default, primary = patterns
     by_name = {each.get("name"): each for each in below}
