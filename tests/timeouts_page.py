@@ -44,7 +44,7 @@ FIXED = [
     ),
     (
         api_client._DENIED,
-        "repeats of a request that the API server refuses with 403",
+        "repeats of a request that the API server rejects with 403",
         "then the request fails",
     ),
     (api_client._ATTEMPT, "one attempt of a request", "then another connection is tried"),
