@@ -160,7 +160,10 @@ def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) 
             for kind, each in _iter_objects(name):
                 objects[kind].append(each)
     selected = _select_job(job, objects)
-    own = {kind: _select_own_objects(objects[kind], selected) for kind in ("events", "pod_groups")}
+    own = {
+        kind: _select_own_objects(objects[kind], selected, objects["job"])
+        for kind in ("events", "pod_groups")
+    }
     pods = _select_own_pods(objects["pods"], selected)
     return read_observed({**objects, **own, "pods": pods, "job": selected, "outputs": outputs})
 
@@ -191,19 +194,25 @@ def _select_own_pods(pods: Sequence[Manifest], job: Manifest | None) -> Sequence
     return [each for each in pods if job is None or read_pod(each).job_name in names]
 
 
-def _select_own_objects(objects: Sequence[Manifest], job: Manifest | None) -> Sequence[Manifest]:
+def _select_own_objects(
+    objects: Sequence[Manifest], job: Manifest | None, jobs: Sequence[Manifest]
+) -> Sequence[Manifest]:
     """Return those of `objects`, events or pod groups, that belong to `job`; all of them if `job` is None.
 
-    The names of the pods of a job begin with its name. An object that names no related object is included.
+    An object that names no related object is included. `jobs` are all known jobs, because the name of one may
+    begin with the name of another.
     """
     if job is None:
         return objects
-    own = get_text(job, "metadata", "name")
+    names = [get_text(each, "metadata", "name") for each in jobs]
+
+    def is_own(object_name: str) -> bool:
+        """True for the name of the job or of one of its pods; ``a-b-worker-0`` is not a pod of job ``a``."""
+        near = [name for name in names if f"{object_name}-".startswith(f"{name}-")]
+        return max(near, key=len, default=None) == get_text(job, "metadata", "name")
+
     return [
-        each
-        for each in objects
-        if not (related := _list_related_names(each))
-        or any(f"{name}-".startswith(f"{own}-") for name in related)
+        each for each in objects if not (related := _list_related_names(each)) or any(map(is_own, related))
     ]
 
 

@@ -87,8 +87,9 @@ def _read_prefix(prefix: str) -> None:
             raise
         _require_bucket(filesystem, bucket)
         return
-    for each in [each for each in found if each["type"] == "file" and each["size"]][:1]:
-        filesystem.cat_file(each["name"], start=0, end=1)
+    name = next((each["name"] for each in found if each["type"] == "file" and each["size"]), None)
+    if name is not None:
+        filesystem.cat_file(name, start=0, end=1)
 
 
 def _require_bucket(filesystem: Any, bucket: str) -> None:

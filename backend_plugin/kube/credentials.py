@@ -1,5 +1,6 @@
 """Reads the address of the API server and the credentials with the official package `kubernetes`."""
 
+import ast
 import asyncio
 import contextlib
 import logging
@@ -204,6 +205,9 @@ def _collect_plugin_errors() -> Iterator[Sequence[str]]:
 def _format_plugin_error(loader: Any, error: str) -> str:
     plugin = get_mapping(loader._user.value, "exec")  # noqa: SLF001 - the package has no public access to it.
     command = shlex.join([get_text(plugin, "command"), *get_texts(plugin, "args")])
+    text, dot, output = error.partition(". b")
+    if output[:1] in ("'", '"') and output[1:].endswith(output[0]):  # stderr, as Python writes bytes.
+        error = f"{text}{dot[:-1]}{ast.literal_eval('b' + output).decode(errors='replace')}"
     return f"its exec plugin `{command}` failed: {error}; run the plugin by hand, or log in again"
 
 

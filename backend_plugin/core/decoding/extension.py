@@ -26,6 +26,8 @@ VERSION: Final = 1
 _PATH: Final = f"custom.{KEY}"
 
 _RUNTIME_KINDS: Final = ("ClusterTrainingRuntime", "TrainingRuntime")
+_OPERATORS: Final = ("Equal", "Exists")
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TOPOLOGY_MODES: Final = ("exclusive", "required", "preferred")
 _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
 
@@ -114,9 +116,20 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
     if message.HasField("version") and not 1 <= message.version <= VERSION:
         remedy = f"use a backend that supports it; this one supports {VERSION}"
         yield build_problem(f"{_PATH}.version", message.version, "is a layout of another release", remedy)
+    for name, role in (("master", message.master), ("worker", message.worker)):
+        for index, toleration in enumerate(role.tolerations):
+            yield from _check_toleration(toleration, f"{_PATH}.{name}.tolerations[{index}]")
     yield from _check_gang(message.gang)
     yield from _check_train_job(message.train_job)
     yield from data_sources.check(message.train_job, f"{_PATH}.trainJob")
+
+
+def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
+    """Yield problems of fields that the checks of the final pod accept."""
+    if toleration.operator:
+        yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
+    if toleration.effect:
+        yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
 
 
 def _check_gang(gang: task_pb2.Gang) -> Iterator[Problem]:

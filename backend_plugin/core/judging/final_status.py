@@ -36,7 +36,6 @@ def build_final_status(
     """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
-    launcher = job is not None and job.launcher
     is_unsettled = False
     # If the job has done its work, later terminations of pods do not matter.
     if state is JobState.SUCCEEDED or (observed.outputs and state is not JobState.FAILED):
@@ -44,10 +43,10 @@ def build_final_status(
         certain, unsettled = file_terminations.split_error_files(files, pods)
         is_unsettled = state is JobState.SUCCEEDED and bool(unsettled) and not certain
         ends = file_terminations.list_file_terminations(
-            [*certain, *unsettled], pods, exit_codes, launcher=launcher
+            [*certain, *unsettled], pods, exit_codes, launcher=_has_launcher(job)
         )
     else:
-        ends = _list_terminations(observed, pods, condition, exit_codes, launcher=launcher)
+        ends = _list_terminations(structs.replace(observed, pods=pods), condition, exit_codes)
     return JobStatus(
         state=state,
         job=job,
@@ -65,6 +64,10 @@ def build_final_status(
     )
 
 
+def _has_launcher(job: Job | None) -> bool:
+    return job is not None and job.launcher
+
+
 def _select_error_files(
     observed: Observed, state: JobState, pods: tuple[Pod, ...], ended: datetime | None
 ) -> Sequence[ErrorFile]:
@@ -80,29 +83,21 @@ def _select_error_files(
 
 
 def _list_terminations(
-    observed: Observed,
-    pods: tuple[Pod, ...],
-    condition: Condition | None,
-    exit_codes: ExitCodes,
-    *,
-    launcher: bool,
+    observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
     """Return all terminations that may have ended the job.
 
     If no termination can be the root cause, search again without the deletion times of failed pods: the clock
     of a node may be ahead, so that a pod appears to have failed after its deletion.
     """
-    list_known = partial(
-        _list_known_terminations, observed, condition=condition, exit_codes=exit_codes, launcher=launcher
-    )
-    ends = list_known(pods)
-    ended = get_end_time(observed.job, condition)
+    pods, ended = observed.pods, get_end_time(observed.job, condition)
+    ends = _list_known_terminations(observed, condition, exit_codes)
     if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
         return ends
     undeleted = tuple(
         structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod for pod in pods
     )
-    return list_known(undeleted)
+    return _list_known_terminations(structs.replace(observed, pods=undeleted), condition, exit_codes)
 
 
 def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
@@ -117,12 +112,7 @@ def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition |
 
 
 def _list_known_terminations(
-    observed: Observed,
-    pods: tuple[Pod, ...],
-    condition: Condition | None,
-    exit_codes: ExitCodes,
-    *,
-    launcher: bool,
+    observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
     """Return the terminations of pods, and those in events and error files, that may have ended the job.
 
@@ -130,10 +120,14 @@ def _list_known_terminations(
     failures after which replicas were restarted, if there are any: from error files and, if the backoff limit
     ended the job, from previous container runs.
     """
+    pods = observed.pods
     list_files = partial(
-        file_terminations.list_file_terminations, pods=pods, exit_codes=exit_codes, launcher=launcher
+        file_terminations.list_file_terminations,
+        pods=pods,
+        exit_codes=exit_codes,
+        launcher=_has_launcher(observed.job),
     )
-    ends = _list_reported_ends(observed, pods, condition, exit_codes, launcher=launcher)
+    ends = _list_reported_ends(observed, condition, exit_codes)
     earlier = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
     current = [each for each in observed.error_files if each not in earlier]
     merged = root_cause.merge_terminations(ends, list_files(current))
@@ -146,20 +140,15 @@ def _list_known_terminations(
 
 
 def _list_reported_ends(
-    observed: Observed,
-    pods: tuple[Pod, ...],
-    condition: Condition | None,
-    exit_codes: ExitCodes,
-    *,
-    launcher: bool,
+    observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
     """Return the terminations of pods, and those in events, except those that the end of the job caused."""
     job, ended = observed.job, get_end_time(observed.job, condition)
-    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in pods]
+    of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in observed.pods]
     return [
         *(each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)),
         *event_terminations.list_event_terminations(
-            observed.events, pods, ended, exit_codes, launcher=launcher
+            observed.events, observed.pods, ended, exit_codes, launcher=_has_launcher(job)
         ),
     ]
 

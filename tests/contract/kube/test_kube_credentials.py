@@ -118,6 +118,7 @@ async def test_failing_plugin_is_an_error_with_its_command_and_output(server, tm
         async with opened(config):
             pass
     assert f"`{tmp_path}/plugin`" in str(failed.value)
+    assert " b'" not in str(failed.value)
     (tmp_path / "plugin").unlink()
     with pytest.raises(CredentialsUnusable, match="No such file"):
         await KubeconfigCredentials(config.kubeconfig).load()

@@ -212,7 +212,7 @@ JOBS = [a_job("a"), a_job("b"), a_job("a-b")]
 @pytest.mark.parametrize(
     ("own", "others"),
     [
-        *((JOBS, [each]) for each in (an_event("b"), an_event("b-worker-0"), a_group("b"))),
+        *((JOBS, [each]) for each in (an_event("b"), an_event("a-b-worker-0"), a_group("b"))),
         (a_train_job("a", "Pending"), [*a_train_job("b", "Running"), *a_train_job("a-b", "Failed")]),
     ],
 )
