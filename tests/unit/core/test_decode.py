@@ -159,8 +159,8 @@ NO_ELASTIC = {"minReplicas": 0, "maxReplicas": -1, "maxRestarts": -1}
         ({**two_with(master={}), "elasticConfig": ELASTIC}, ['kfpytorch.master="{...}"']),
         (two_with(gang={"priorityClassName": ""}), ['kfpytorch.gang.priorityClassName=""']),
         (
-            two_with(worker={"tolerations": [{"key": "a", "operator": "In", "effect": "No"}]}),
-            [f"kfpytorch.worker.tolerations[0].{each}" for each in ('operator="In"', 'effect="No"')],
+            two_with(worker={"tolerations": [{"key": "a", "operator": "In"}, {"key": "b", "effect": "No"}]}),
+            [f"kfpytorch.worker.tolerations{each}" for each in ('[0].operator="In"', '[1].effect="No"')],
         ),
         (two_with(worker={"nodeSelector": {"a": 1}}), ['kfpytorch.worker.nodeSelector={"a": 1.0}']),
     ],
