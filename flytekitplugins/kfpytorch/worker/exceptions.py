@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from traceback import TracebackException
 from typing import Final
 
-from flytekitplugins.kfpytorch.worker.exception_copies import copy_readable_parts
 from flytekitplugins.kfpytorch.worker.user_frames import format_frame, read_user_frames
 from kfpytorch_common.causes import RaisedException
 
@@ -32,27 +31,22 @@ class UserError(BaseException):
 
 def read_exit_code(error: BaseException) -> int:
     """Return the exit code of an interpreter that ends with `error`."""
-    if not issubclass(type(error), SystemExit):
+    if not isinstance(error, SystemExit):
         return 1
-    code: object = error.code  # type: ignore[attr-defined]  # A `SystemExit`.
-    if code is None:
+    if error.code is None:
         return 0
-    return code & 0xFF if isinstance(code, int) else 1
+    return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def read_exception(error: BaseException) -> TracebackException:
-    """Return type, message, stack, causes and members of `error`, for the other functions of this module."""
-    return TracebackException.from_exception(error, compact=True)
+def build_stand_in(error: BaseException) -> BaseException:
+    """Return an exception with the class name, message and stack of `error`, without its causes and members.
 
-
-def read_readable_parts(error: BaseException) -> TracebackException:
-    """Return what `read_exception` returns, but from a copy of `error` whose attributes can be read.
-
-    Attributes of `error`, a cause or a member can raise when they are read. Examples are a `SyntaxError`
-    whose line is no text, and a class whose `__getattr__` raises. The result has the message of a
-    `SyntaxError`, but not its attributes.
+    It replaces an exception with attributes, causes or members that raise when they are read. An example is
+    a class whose `__getattr__` raises another exception than AttributeError.
     """
-    return read_exception(copy_readable_parts(error))
+    content = {"__module__": "builtins", "__qualname__": type(error).__qualname__}
+    stand_in: BaseException = type(type(error).__name__, (Exception,), content)(str(error))
+    return stand_in.with_traceback(error.__traceback__)
 
 
 def get_class_name(raised: TracebackException) -> str:

@@ -87,25 +87,26 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
 
 def build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
     """Return the failure of a process that ends with the exception `error`."""
-    exit_code = exceptions.read_exit_code(error)
-    failure = catch(
-        lambda: _describe(exceptions.read_exception(error), exit_code, identity, recoverable=recoverable),
-        BaseException,
+    described = catch(lambda: _describe(error))
+    if isinstance(described, Caught):
+        described = _describe(exceptions.build_stand_in(error))
+    failure = dataclasses.replace(
+        described,
+        **vars(identity),
+        exit_code=exceptions.read_exit_code(error),
+        pid=os.getpid(),
+        recoverable=recoverable,
     )
-    if isinstance(failure, Caught):
-        raised = exceptions.read_readable_parts(error)
-        failure = _describe(raised, exit_code, identity, recoverable=recoverable)
     return _unwrap_failure(failure, tracebacks.parse_remote_chain(failure.message))
 
 
-def _describe(
-    raised: TracebackException, exit_code: int, identity: WorkerIdentity, *, recoverable: bool
-) -> Failure:
+def _describe(error: BaseException) -> Failure:
+    raised = TracebackException.from_exception(error, compact=True)
     return Failure(
-        **vars(identity),
-        exit_code=exit_code,
+        rank=None,
+        replica="",
+        exit_code=1,
         time_ns=time.time_ns(),
-        pid=os.getpid(),
         exception=exceptions.get_class_name(raised),
         message=exceptions.format_message(raised)[:_LONGEST_TEXT],
         frames=read_user_frames(raised.stack),
@@ -113,7 +114,6 @@ def _describe(
         collective=exceptions.find_collective(raised.stack),
         traceback="".join(raised.format())[-_LONGEST_TEXT:],
         from_torch=exceptions.is_from_torch(raised),
-        recoverable=recoverable,
     )
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
 from flytekitplugins.kfpytorch.worker import (
-    exception_copies,
     exceptions,
     failure_file,
     flyte_context,
@@ -89,8 +88,8 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     done = catch(run_and_save, BaseException)
     _watch_threads(who.rank, send_event)
     if isinstance(done, Caught):
-        error = done.error.error if type(done.error) is exceptions.UserError else done.error
-        code = _record_error(error, who, directory)
+        error = done.error.error if isinstance(done.error, exceptions.UserError) else done.error
+        code = _write_error(error, who, directory)
         if code and not place.uses_torch:
             jax_processes.exit_without_peers(code)
         return code
@@ -119,27 +118,19 @@ def _list_waited_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if not each.daemon and each is not main_thread]
 
 
-def _record_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
-    recorded = catch(lambda: _write_error(error, who, directory), BaseException)
-    if isinstance(recorded, Caught):
-        return _write_error(exception_copies.build_stand_in(error, recorded.error), who, directory)
-    return recorded
-
-
 def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
     from flytekit.exceptions.user import FlyteRecoverableException
 
-    # `issubclass`, because `isinstance` reads `__class__`, which a class may override.
-    is_exit = issubclass(type(error), SystemExit)
-    if is_exit and exceptions.read_exit_code(error) == 0 and who.rank != 0:
+    exit_code = exceptions.read_exit_code(error)
+    if exit_code == 0 and who.rank != 0:
         failure_file.write_exit(directory, who, error)
         return 0
-    recoverable = issubclass(type(error), FlyteRecoverableException)
+    recoverable = isinstance(error, FlyteRecoverableException)
     if recoverable:
         os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
         create_recoverable_error_file()
     failure_file.write_failure(directory, error, who, recoverable=recoverable)
-    return exceptions.read_exit_code(error) or 1
+    return exit_code or 1
 
 
 def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> result.ElasticWorkerResult:
