@@ -7,9 +7,7 @@ results; review the diff before you commit it.
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +39,7 @@ TASKS = (
 REQUESTS = sorted(path.parent.name for path in HERE.glob("*/request.json"))
 
 
-def plan_example(name: str) -> Mapping[str, Any]:
+def plan_example(name: str):
     module, _, task = name.partition(".")
     path = next(each for each in EXAMPLES if each.stem == module)
     template = python_file.load_task(path, task, image="example.org/image:1").template
@@ -49,7 +47,7 @@ def plan_example(name: str) -> Mapping[str, Any]:
     return {"manifests": plan(template, run, settings.read({})).manifests}
 
 
-def answered(name: str) -> Mapping[str, Any]:
+def answered(name: str):
     try:
         if name in TASKS:
             return plan_example(name)
@@ -73,16 +71,16 @@ def check(name: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", TASKS)
-def test_plan_of_an_example_equals_the_golden_file(name: str) -> None:
+def test_plan_of_an_example_equals_the_golden_file(name):
     check(name)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_plan_of_a_request_equals_the_golden_file(name: str) -> None:
+def test_plan_of_a_request_equals_the_golden_file(name):
     check(name)
 
 
-def test_each_example_and_folder_is_a_test_case() -> None:
+def test_each_example_and_folder_is_a_test_case():
     assert {path.stem for path in EXAMPLES} == {name.partition(".")[0] for name in TASKS}
     folders = {path.name for path in HERE.iterdir() if path.is_dir()} - {"__pycache__", "verdicts"}
     assert folders == {*TASKS, *REQUESTS}

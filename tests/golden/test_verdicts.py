@@ -30,7 +30,7 @@ TABLES: dict[str, Iterable[object]] = {
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_verdict_equals_the_golden_file(path: Path) -> None:
+def test_verdict_equals_the_golden_file(path):
     case = yaml.safe_load(path.read_text())
     verdict = msgspec.json.decode(json_lines.encode_json(explain.judge_request(case["request"])))
     if os.environ.get("UPDATE"):
@@ -40,10 +40,10 @@ def test_verdict_equals_the_golden_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_each_table_row_is_a_test_case(table: str) -> None:
+def test_each_table_row_is_a_test_case(table):
     assert {path.stem for path in (HERE / table).iterdir()} >= {str(row) for row in TABLES[table]}
 
 
-def test_each_phase_is_the_verdict_of_a_test_case() -> None:
+def test_each_phase_is_the_verdict_of_a_test_case():
     phases = {yaml.safe_load(path.read_text())["verdict"]["phase"] for path in CASES}
     assert phases == {phase.value for phase in verdict.Phase} - {"UNDEFINED"}

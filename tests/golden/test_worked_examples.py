@@ -7,7 +7,6 @@ TrainJob example, because no job is written as a TrainJob.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,16 +27,16 @@ ROLES = ("Master", "Worker")
 OURS = ("kfpytorch.flyte.org/", "cluster-autoscaler.kubernetes.io/", "app.kubernetes.io/", "execution-id")
 
 
-def planned(name: str) -> list[Any]:
+def planned(name: str):
     request = json.loads((HERE / f"gang_{name}" / "request.json").read_text())
     return list(json.loads(json.dumps(render_requests.render_manifests(request)["manifests"], default=dict)))
 
 
-def theirs(mapping: Any) -> dict[str, Any]:
+def theirs(mapping):
     return {key: value for key, value in (mapping or {}).items() if not key.startswith(OURS)}
 
 
-def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
+def read_of_pods(job):
     """Return the fields that a scheduler reads from the pods, for each role."""
     found = {}
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
@@ -52,7 +51,7 @@ def read_of_pods(job: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def read_of_job(job: Any) -> dict[str, Any]:
+def read_of_job(job):
     """Return the fields that the operator or an admitting queue reads from the job."""
     policy = {key: value for key, value in job["spec"]["runPolicy"].items() if key != "cleanPodPolicy"}
     return {**theirs(job["metadata"]["labels"]), **policy}
@@ -84,17 +83,17 @@ KAI_POD = {"schedulerName": "kai-scheduler"}
 COSCHEDULING_API, VOLCANO_API = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
 
 
-def policy(minimum: int, resources: Any = None, **more: Any) -> dict[str, Any]:
+def policy(minimum: int, resources=None, **more):
     amounts = {"minResources": resources} if resources else {}
     return {"schedulingPolicy": {"minAvailable": minimum, **amounts, **more}}
 
 
-def volcano_group(group: Any, **members: int) -> tuple[str, Any]:
+def volcano_group(group, **members: int):
     return VOLCANO_API, {**group, "minTaskMember": members, "queue": "ml-team", **HIGH}
 
 
 # For each folder: the fields of the job, those of the pods of both roles, and the pod group that we create.
-EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
+EXAMPLES = {
     "coscheduling_operator": (policy(5, WHOLE, **PERMIT), HIGH, None),
     "coscheduling_operator_elastic": (policy(2, LEAST, **PERMIT), HIGH, None),
     "coscheduling_backend": ({}, OF_COSCHEDULING, (COSCHEDULING_API, {**GROUP, **PERMIT})),
@@ -113,7 +112,7 @@ EXAMPLES: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_gang_fields_equal_the_worked_example(name: str) -> None:
+def test_gang_fields_equal_the_worked_example(name):
     of_job, of_pods, group = EXAMPLES[name]
     job, *beside = planned(name)
     roles = ("Worker",) if name.endswith("_elastic") else ROLES
@@ -133,7 +132,7 @@ def test_gang_fields_equal_the_worked_example(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "members"), [("yunikorn", {"master": 1, "worker": 4}), ("yunikorn_elastic", {"worker": 2})]
 )
-def test_yunikorn_task_groups_match_the_pods_of_each_role(name: str, members: Any) -> None:
+def test_yunikorn_task_groups_match_the_pods_of_each_role(name, members):
     (job,) = planned(name)
     assert read_of_job(job) == {}
     prefix = "yunikorn.apache.org/"
@@ -161,7 +160,7 @@ def test_yunikorn_task_groups_match_the_pods_of_each_role(name: str, members: An
         }
 
 
-def test_in_tree_scheduler_is_rejected_for_pytorchjobs() -> None:
+def test_in_tree_scheduler_is_rejected_for_pytorchjobs():
     request = json.loads((HERE / "gang_kai" / "request.json").read_text())
     with pytest.raises(
         InvalidSettings, match=r"in-tree.*does not support PyTorchJobs: since Kubernetes 1.36"
@@ -172,7 +171,7 @@ def test_in_tree_scheduler_is_rejected_for_pytorchjobs() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["coscheduling", "yunikorn"])
-def test_pod_templates_of_the_published_guides_become_gangs(scheduler: str) -> None:
+def test_pod_templates_of_the_published_guides_become_gangs(scheduler):
     """Check that values of the template stay, empty ones are filled in, and other fields are kept."""
     job, *beside = planned(f"guide_template_{scheduler}")
     names = {"coscheduling": "scheduler-plugins-scheduler", "yunikorn": "yunikorn"}
@@ -190,7 +189,7 @@ def test_pod_templates_of_the_published_guides_become_gangs(scheduler: str) -> N
             assert beside[0]["spec"]["minMember"] == 5
 
 
-def test_kueue_queue_is_combined_with_coscheduling() -> None:
+def test_kueue_queue_is_combined_with_coscheduling():
     job, group = planned("coscheduling_after_kueue")
     assert read_of_job(job) == {"kueue.x-k8s.io/queue-name": "ml-team", "suspend": True}
     plain, same = planned("coscheduling_backend")
@@ -198,7 +197,7 @@ def test_kueue_queue_is_combined_with_coscheduling() -> None:
     assert group == same
 
 
-def test_auto_scheduler_equals_the_detected_scheduler() -> None:
+def test_auto_scheduler_equals_the_detected_scheduler():
     job, group = planned("auto")
     plain, same = planned("volcano_backend")
     assert (read_of_job(job), read_of_pods(job), group) == (read_of_job(plain), read_of_pods(plain), same)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ STEPS = 8
 POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
 
 
-def roles() -> st.SearchStrategy[dict[str, Any]]:
+def roles():
     template = st.just({"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}})
     master = st.fixed_dictionaries({"replicas": st.just(1), "restartPolicy": POLICIES, "template": template})
     worker = st.fixed_dictionaries(
@@ -27,13 +26,13 @@ def roles() -> st.SearchStrategy[dict[str, Any]]:
     return some | st.fixed_dictionaries({"Master": master})
 
 
-def seldom(values: list[Any]) -> st.SearchStrategy[Any]:
+def seldom(values):
     """Return a strategy that mostly gives None: a limit ends a job, and then less can be observed."""
     return st.sampled_from([None, None, None, *values])
 
 
 @st.composite
-def run_policies(draw: st.DrawFn) -> dict[str, Any]:
+def run_policies(draw: st.DrawFn):
     policy = {
         "cleanPodPolicy": draw(st.sampled_from(["None", "Running", "All"])),
         "backoffLimit": draw(seldom([0, 1, 3])),
@@ -45,7 +44,7 @@ def run_policies(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> dict[str, Any]:
+def specs(draw: st.DrawFn):
     spec = {"pytorchReplicaSpecs": draw(roles()), "runPolicy": draw(run_policies())}
     if "Worker" in spec["pytorchReplicaSpecs"] and draw(st.booleans()):
         spec["elasticPolicy"] = {}
@@ -53,11 +52,11 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def happenings(draw: st.DrawFn, world: World) -> dict[str, Any]:
+def happenings(draw: st.DrawFn, world: World):
     """Draw one event that may happen to a job and its current pods."""
     pods = [name.removeprefix("job-") for name in sorted(world.pods)]
     services = [name.removeprefix("job-") for name in sorted(world.services)]
-    kinds: list[st.SearchStrategy[dict[str, Any]]] = [
+    kinds = [
         an("reap"),
         an("resume" if is_suspended(world) else "suspend"),
         an("dying", exit=st.sampled_from([0, 143])),
@@ -74,11 +73,11 @@ def happenings(draw: st.DrawFn, world: World) -> dict[str, Any]:
     return draw(draw(st.sampled_from(kinds)))
 
 
-def an(op: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+def an(op: str, **fields):
     return st.fixed_dictionaries({"op": st.just(op), **fields})
 
 
-def reports(pod: str) -> st.SearchStrategy[dict[str, Any]]:
+def reports(pod: str):
     """Return a strategy for the pod status that a kubelet reports: mostly running or terminated."""
     running = {"phase": "Running"}
     ended = [
@@ -106,13 +105,13 @@ def carry_out(world: World, step: ReconcileResult) -> None:
     for action in step.actions:
         match type(action).__name__:
             case "CreatePod":
-                world.create_pod(action.manifest)  # type: ignore[union-attr]
+                world.create_pod(action.manifest)
             case "CreateService":
-                world.create_service(action.manifest)  # type: ignore[union-attr]
+                world.create_service(action.manifest)
             case "DeletePod":
-                world.delete_pod(action.name)  # type: ignore[union-attr]
+                world.delete_pod(action.name)
             case "DeleteService":
-                world.delete_service(action.name)  # type: ignore[union-attr]
+                world.delete_service(action.name)
             case _:
                 world.delete_job()
     if step.status is not None and world.job is not None:
@@ -135,14 +134,14 @@ def passes(world: World) -> Iterator[ReconcileResult]:
     raise AssertionError("it does not come to rest")
 
 
-def ends(world: World) -> dict[str, Any]:
+def ends(world: World):
     """Return the terminal conditions of a job, with its completion time."""
     status = (world.job or {}).get("status", {})
     kinds = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
     return {kind: status.get("completionTime") for kind in sorted(kinds & {"Succeeded", "Failed"})}
 
 
-def begun(spec: dict[str, Any], *, bound: bool) -> World:
+def begun(spec, *, bound: bool) -> World:
     sent = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -156,7 +155,7 @@ def begun(spec: dict[str, Any], *, bound: bool) -> World:
 
 
 @given(specs(), st.booleans(), st.data())
-def test_job_reaches_a_stable_state_and_ends_once(spec: Any, bound: bool, data: st.DataObject) -> None:
+def test_job_reaches_a_stable_state_and_ends_once(spec, bound, data):
     world = begun(spec, bound=bound)
     for _ in range(STEPS):
         before, made = ends(world), set()
@@ -177,7 +176,7 @@ def test_job_reaches_a_stable_state_and_ends_once(spec: Any, bound: bool, data: 
 
 
 @given(specs(), st.data())
-def test_active_job_has_a_pod_for_each_replica(spec: Any, data: st.DataObject) -> None:
+def test_active_job_has_a_pod_for_each_replica(spec, data):
     """Check a job that is neither terminal nor suspended, after terminating pods are removed."""
     world = begun(spec, bound=True)
     for _ in range(STEPS):

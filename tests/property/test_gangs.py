@@ -1,7 +1,5 @@
 """Property tests: gangs of all sizes, for all schedulers."""
 
-from typing import Any
-
 from builders import a_run, a_template, decoded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +29,7 @@ HOW = st.sampled_from(
 MARKS = {"schedulerName", "priorityClassName"}
 
 
-def gang_of(custom: dict[str, Any], minimum: int | None) -> dict[str, Any]:
+def gang_of(custom, minimum: int | None):
     there = sum(part["replicas"] for key, part in custom.items() if key.endswith("Replicas"))
     fewest = custom.get("elasticConfig", {}).get("minReplicas", 1)
     options = {} if minimum is None else {"minMember": max(fewest, min(minimum, there))}
@@ -39,9 +37,7 @@ def gang_of(custom: dict[str, Any], minimum: int | None) -> dict[str, Any]:
 
 
 @given(CUSTOMS, st.none() | WORKERS)
-def test_min_counts_sum_to_min_member_and_include_the_master(
-    custom: dict[str, Any], minimum: int | None
-) -> None:
+def test_min_counts_sum_to_min_member_and_include_the_master(custom, minimum):
     job = decoded(gang_of(custom, minimum))
     counts = compute_min_counts(job)
     there = {group.role: group.replicas for group in job.groups}
@@ -53,9 +49,7 @@ def test_min_counts_sum_to_min_member_and_include_the_master(
 
 
 @given(CUSTOMS, st.none() | WORKERS, HOW)
-def test_gang_changes_only_the_fields_of_its_scheduler(
-    custom: dict[str, Any], minimum: int | None, how: tuple[str, str]
-) -> None:
+def test_gang_changes_only_the_fields_of_its_scheduler(custom, minimum, how):
     scheduler, creator = how
     queue = {} if scheduler == "coscheduling" else {"queue": "q"}
     ganging = {"scheduler": scheduler, **({"pod-groups-by": creator} if creator else {}), **queue}
@@ -66,8 +60,8 @@ def test_gang_changes_only_the_fields_of_its_scheduler(
     assert without_marks(job) == without_marks(plain)
 
 
-def without_marks(job: Any) -> Any:
-    def select_fields(template: Any) -> Any:
+def without_marks(job):
+    def select_fields(template):
         return {key: value for key, value in template["spec"].items() if key not in MARKS}
 
     roles = job["spec"]["pytorchReplicaSpecs"].items()
@@ -79,11 +73,11 @@ def without_marks(job: Any) -> Any:
 
 
 @given(CUSTOMS, st.none() | WORKERS)
-def test_gang_request_is_the_sum_of_its_member_requests(custom: dict[str, Any], minimum: int | None) -> None:
+def test_gang_request_is_the_sum_of_its_member_requests(custom, minimum):
     fields = gang_of(custom, minimum)
     section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "operator"}}}
     (job,) = plan(a_template(fields), a_run(), settings.read(section)).manifests
-    made: Any = job
+    made = job
     policy = made["spec"]["runPolicy"].get("schedulingPolicy")
     replicas = made["spec"]["pytorchReplicaSpecs"]
     pods = {role: replicas[role.value]["template"] for role in ReplicaRole if role.value in replicas}

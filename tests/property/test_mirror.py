@@ -1,7 +1,5 @@
 """Property tests: the backend decodes what an author's config encodes."""
 
-from typing import Any
-
 from builders import decoded
 from flytekit import Resources
 from hypothesis import given
@@ -72,7 +70,7 @@ ELASTICS = st.builds(
 )
 
 
-def group(role: job.ReplicaRole, spec: Any, replicas: int) -> job.ReplicaGroup:
+def group(role: job.ReplicaRole, spec, replicas: int) -> job.ReplicaGroup:
     requests = {"cpu": spec.requests.cpu, "memory": spec.requests.mem} if spec.requests else None
     return job.ReplicaGroup(
         role=role,
@@ -86,7 +84,7 @@ def group(role: job.ReplicaRole, spec: Any, replicas: int) -> job.ReplicaGroup:
     )
 
 
-def around(config: Any) -> dict[str, Any]:
+def around(config):
     policy = config.run_policy or RunPolicy()
     return {
         "run_policy": job.JobRunPolicy(
@@ -104,7 +102,7 @@ def around(config: Any) -> dict[str, Any]:
 
 
 @given(PYTORCHES)
-def test_backend_decodes_an_encoded_pytorch_config(config: PyTorch) -> None:
+def test_backend_decodes_an_encoded_pytorch_config(config):
     read = decoded(encode_pytorch(config))
     groups = (
         group(job.ReplicaRole.MASTER, config.master, 1),
@@ -117,7 +115,7 @@ def test_backend_decodes_an_encoded_pytorch_config(config: PyTorch) -> None:
 
 
 @given(ELASTICS)
-def test_backend_decodes_an_encoded_elastic_config(config: Elastic) -> None:
+def test_backend_decodes_an_encoded_elastic_config(config):
     read = decoded(encode_elastic(config))
     low, high = config.min_max_nodes()
     assert read == TrainingJob(

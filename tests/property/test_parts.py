@@ -3,8 +3,6 @@
 Quantities and structs, which pods contain, are converted without loss.
 """
 
-from typing import Any
-
 from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,25 +17,25 @@ FIELDS = sorted({word.partition(":")[0] for word in PARTS.split() if ":" in word
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["1", "1Gi", "-1"])
 )
-JSON: st.SearchStrategy[Any] = st.recursive(
+JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FIELDS) | st.text(), inner)
 )
 
 
 @given(st.sampled_from([*KINDS, "{quantity}", "[string]"]), JSON)
-def test_value_is_converted_or_has_problems(kind: str, value: Any) -> None:
+def test_value_is_converted_or_has_problems(kind, value):
     written, problems = schema_check.convert_value(value, kind, "x")
     assert (written is None) == bool(problems)
 
 
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_converted_value_is_unchanged_by_another_conversion(kind: str, value: Any) -> None:
+def test_converted_value_is_unchanged_by_another_conversion(kind, value):
     written, problems = schema_check.convert_value(value, kind, "x")
     assert problems or schema_check.convert_value(written, kind, "x") == (written, [])
 
 
 @given(st.text(alphabet="0123456789.+-eEnumkMGTPi", max_size=8))
-def test_formatted_quantity_is_parsed_to_the_same_value(text: str) -> None:
+def test_formatted_quantity_is_parsed_to_the_same_value(text):
     try:
         quantity = parse(text)
     except InvalidQuantity:
@@ -53,7 +51,7 @@ PLAIN = st.recursive(
 
 
 @given(st.dictionaries(st.text(), PLAIN, max_size=4))
-def test_struct_is_decoded_to_the_values_from_which_it_was_built(fields: dict[str, Any]) -> None:
+def test_struct_is_decoded_to_the_values_from_which_it_was_built(fields):
     struct = Struct()
     struct.update(fields)
     assert decode_struct(struct) == fields

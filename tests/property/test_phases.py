@@ -77,20 +77,20 @@ def is_right_end(moment: Moment, verdict: Verdict) -> None:
         assert verdict.phase is Phase.RETRYABLE_FAILED
 
 
-def test_job_histories_end_correctly_and_phases_never_go_back() -> None:
+def test_job_histories_end_correctly_and_phases_never_go_back():
     for seed in range(100):
         check(seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
-def test_many_job_histories_end_correctly_and_phases_never_go_back() -> None:
+def test_many_job_histories_end_correctly_and_phases_never_go_back():
     for seed in range(100, 20_000):
         check(seed)
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_verdict_does_not_depend_on_the_order_of_objects(seed: int) -> None:
+def test_verdict_does_not_depend_on_the_order_of_objects(seed):
     dice = random.Random(seed)
     for moment in history(seed):
         verdict = judged(moment)

@@ -2,7 +2,6 @@
 
 import json
 from decimal import Decimal
-from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -50,7 +49,7 @@ NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "ov
 
 @given(PODS)
 @example(NO_SUFFIX)
-def test_pod_request_is_formatted_as_a_canonical_quantity(pod: dict[str, Any]) -> None:
+def test_pod_request_is_formatted_as_a_canonical_quantity(pod):
     for amount in compute_pod_requests(pod).values():
         again = parse(amount.text)
         assert again == amount
@@ -60,22 +59,20 @@ def test_pod_request_is_formatted_as_a_canonical_quantity(pod: dict[str, Any]) -
 
 
 @given(PODS, st.randoms())
-def test_container_order_does_not_change_pod_requests(pod: dict[str, Any], dice: Any) -> None:
+def test_container_order_does_not_change_pod_requests(pod, dice):
     shuffled = dice.sample(pod["containers"], len(pod["containers"]))
     assert compute_pod_requests({**pod, "containers": shuffled}) == compute_pod_requests(pod)
 
 
 @given(PODS, INITS)
-def test_additional_container_never_reduces_pod_requests(pod: dict[str, Any], more: dict[str, Any]) -> None:
+def test_additional_container_never_reduces_pod_requests(pod, more):
     asked = compute_pod_requests(pod)
     assert at_least(compute_pod_requests({**pod, "containers": [*pod["containers"], more]}), asked)
     assert at_least(compute_pod_requests({**pod, "initContainers": [*pod["initContainers"], more]}), asked)
 
 
 @given(PODS, PODS, st.integers(0, 9), st.integers(0, 9))
-def test_sums_and_multiples_of_requests_are_commutative_and_distributive(
-    one: dict[str, Any], other: dict[str, Any], m: int, n: int
-) -> None:
+def test_sums_and_multiples_of_requests_are_commutative_and_distributive(one, other, m, n):
     a, b = compute_pod_requests(one), compute_pod_requests(other)
     assert add_amounts([a, b]) == add_amounts([b, a])
     assert scale_amounts(m + n, a) == add_amounts([scale_amounts(m, a), scale_amounts(n, a)])
@@ -84,7 +81,7 @@ def test_sums_and_multiples_of_requests_are_commutative_and_distributive(
 UNITS = {"m": Decimal("0.001"), "Mi": Decimal(2**20), "G": Decimal(10**9)}
 
 
-def read(container: dict[str, Any]) -> dict[str, Decimal]:
+def read(container) -> dict[str, Decimal]:
     """Return the requests of a container after the API server has set them from its limits."""
     resources = container["resources"]
     found = {}
@@ -98,7 +95,7 @@ def add(*parts: dict[str, Decimal]) -> dict[str, Decimal]:
     return {name: sum(part.get(name, Decimal(0)) for part in parts) for part in parts for name in part}
 
 
-def compute_as_yunikorn(pod: dict[str, Any]) -> dict[str, Decimal]:
+def compute_as_yunikorn(pod) -> dict[str, Decimal]:
     """Return the resource of a pod as `GetPodResource` of yunikorn-k8shim 1.8.0 computes it."""
     is_sidecar = [each.get("restartPolicy") == "Always" for each in pod["initContainers"]]
     inits = [read(each) for each in pod["initContainers"]]
@@ -115,7 +112,7 @@ def compute_as_yunikorn(pod: dict[str, Any]) -> dict[str, Decimal]:
 
 
 @given(PODS)
-def test_yunikorn_placeholder_is_as_large_as_its_pod(pod: dict[str, Any]) -> None:
+def test_yunikorn_placeholder_is_as_large_as_its_pod(pod):
     member = GangRole(
         role=ReplicaRole.WORKER, count=2, min_count=2, request=compute_pod_requests(pod), spec=pod
     )

@@ -3,9 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
 
 import pytest
 from tree_mutations import mutate
@@ -15,7 +13,7 @@ from backend_plugin.cli.json_lines import encode_json
 from backend_plugin.core.errors import InvalidSettings, InvalidTask
 from kfpytorch_common.quantity import parse
 
-ODD: tuple[Any, ...] = (
+ODD = (
     *(None, True, False, 0, -1, 0.5, 7, 2**31, 2**70, 1e308, float("nan"), float("inf")),
     *("", "x", "\x00", "é", "9" * 5_000, "-1", "1Gi", "RESTART_POLICY_ALWAYS", "a" * 20_000),
     *("{{ .input }}", "pytorch", "3600s", "primary"),
@@ -140,14 +138,14 @@ def check(first: int, cases: int) -> None:
     assert built > cases / 6
 
 
-def answered(request: Any) -> Mapping[str, Any]:
+def answered(request):
     try:
         return render_requests.render_manifests(request)
     except (InvalidTask, InvalidSettings) as refusal:
         return {"problems": refusal.problems}
 
 
-def sound(job: Any) -> None:
+def sound(job) -> None:
     """Assert that training-operator 1.7 and later accept the job and interpret it in the same way."""
     assert NAME.fullmatch(job["metadata"]["name"])
     roles = job["spec"]["pytorchReplicaSpecs"]
@@ -163,7 +161,7 @@ def sound(job: Any) -> None:
         assert int(job["spec"]["nprocPerNode"]) >= 1
 
 
-def check_pod(spec: Any) -> None:
+def check_pod(spec) -> None:
     """Assert that the API server accepts the containers."""
     containers = [*spec["containers"], *spec.get("initContainers", ())]
     names = [each["name"] for each in containers]
@@ -179,12 +177,12 @@ def check_pod(spec: Any) -> None:
         assert all(requests[name] == limits[name] for name in requests if "/" in name)
 
 
-def test_mutated_task_becomes_a_job_or_problems() -> None:
+def test_mutated_task_becomes_a_job_or_problems():
     check(0, 1_000)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("first", range(100, 120))
-def test_many_mutated_tasks_become_jobs_or_problems(first: int) -> None:
+def test_many_mutated_tasks_become_jobs_or_problems(first):
     check(first, 5_000)

@@ -1,12 +1,10 @@
 """Random changes of JSON values."""
 
 import random
-from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
 
 
-def mutate(tree: Any, dice: random.Random, odd: Sequence[Any]) -> None:
+def mutate(tree, dice: random.Random, odd) -> None:
     """Replace a part of the value with another part or an odd value, or remove it."""
     places = [(tree, key) for key in tree]
     for holder, key in places:

@@ -1,30 +1,25 @@
 """Builders for objects of a cluster as JSON, with only the fields that the tests need."""
 
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
 
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LABEL = "training.kubeflow.org/"
-Manifest = dict[str, Any]
 
 
 def at(seconds: float) -> str:
     return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-def condition(kind: str, status: str = "True", *, since: float = 100, **more: Any) -> Manifest:
+def condition(kind: str, status: str = "True", *, since: float = 100, **more):
     return {"type": kind, "status": status, "lastTransitionTime": at(since), **more}
 
 
-def job(*conditions: Manifest, workers: int = 1, started: float | None = 1, **policy: Any) -> Manifest:
+def job(*conditions, workers: int = 1, started: float | None = 1, **policy):
     return {
         "kind": "PyTorchJob",
         "metadata": {"name": "j", "namespace": "ns", "uid": "u", "creationTimestamp": at(0)},
@@ -41,7 +36,7 @@ def job(*conditions: Manifest, workers: int = 1, started: float | None = 1, **po
     }
 
 
-def pod(name: str, phase: str = "Running", *, container: Manifest | None = None, **status: Any) -> Manifest:
+def pod(name: str, phase: str = "Running", *, container=None, **status):
     role, _, index = name.partition("-")
     metadata = {
         "name": f"j-{name}",
@@ -62,7 +57,7 @@ def pod(name: str, phase: str = "Running", *, container: Manifest | None = None,
     }
 
 
-def running(name: str, since: float = 5) -> Manifest:
+def running(name: str, since: float = 5):
     return pod(name, container={"state": {"running": {"startedAt": at(since)}}})
 
 
@@ -74,40 +69,40 @@ def build_ended_pod(
     finished: float = 90,
     reason_of_pod: str = "",
     container_message: str = "",
-    **status: Any,
-) -> Manifest:
+    **status,
+):
     state = {"exitCode": code, "reason": reason, "startedAt": at(5), "finishedAt": at(finished)}
     state["message"] = container_message
     phase = "Succeeded" if code == 0 else "Failed"
     return pod(name, phase, container={"state": {"terminated": state}}, reason=reason_of_pod, **status)
 
 
-def waiting(name: str, reason: str, message: str = "", **more: Any) -> Manifest:
+def waiting(name: str, reason: str, message: str = "", **more):
     scheduled = condition("PodScheduled", since=10)
     container = {"image": "train:1", "state": {"waiting": {"reason": reason, "message": message}}, **more}
     return pod(name, "Pending", container=container, conditions=[scheduled])
 
 
-def unplaced(name: str, message: str, reason: str = "Unschedulable") -> Manifest:
+def unplaced(name: str, message: str, reason: str = "Unschedulable"):
     unscheduled = condition("PodScheduled", "False", since=2, reason=reason, message=message)
     return pod(name, "Pending", node="", conditions=[unscheduled])
 
 
-def with_metadata(made: Manifest, **metadata: Any) -> Manifest:
+def with_metadata(made, **metadata):
     return {**made, "metadata": {**made["metadata"], **metadata}}
 
 
-def anew(made: Manifest, created: float = 160) -> Manifest:
+def anew(made, created: float = 160):
     """Return the pod with a later creation time, as the replacement of a lost pod."""
     return with_metadata(made, creationTimestamp=at(created))
 
 
-def going(made: Manifest, ordered: float = 100) -> Manifest:
+def going(made, ordered: float = 100):
     """Return the pod with a deletion request at the time `ordered`, in seconds."""
     return with_metadata(made, deletionTimestamp=at(ordered + 30), deletionGracePeriodSeconds=30)
 
 
-def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data", **more: Any) -> Manifest:
+def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data", **more):
     trace = (
         'Traceback (most recent call last):\n  File "/root/train.py", line 7, in train\n    run()\n'
         + exception
@@ -124,10 +119,8 @@ SUCCEEDED = condition("Succeeded", reason="PyTorchJobSucceeded")
 RUNNING = condition("Running", since=6)
 
 
-def verdict(
-    job: Manifest | None, *pods: Manifest, now: float = 200, rules: JudgingContext | None = None, **more: Any
-) -> Verdict:
-    observed: Mapping[str, Any] = {"job": job, "pods": list(pods), **more}
+def verdict(job, *pods, now: float = 200, rules: JudgingContext | None = None, **more) -> Verdict:
+    observed = {"job": job, "pods": list(pods), **more}
     return judge(read_observed(observed), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
 
 

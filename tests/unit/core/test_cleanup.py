@@ -2,7 +2,6 @@
 """Tests for the cleanup of a job after a terminal verdict."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from cluster import (
@@ -47,7 +46,7 @@ from backend_plugin.core.values import Manifest
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 
 
-def observe(manifest: Any, *pods: Any, **more: Any) -> Observed:
+def observe(manifest, *pods, **more) -> Observed:
     return read_observed({"job": manifest, "pods": list(pods), **more})
 
 
@@ -57,15 +56,15 @@ def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupAc
     return verdict, plan_cleanup(observed, verdict, now)
 
 
-def with_patch(manifest: Any, patch: Manifest | None) -> Any:
-    metadata: Any = patch["metadata"]
-    spec: Any = patch["spec"]
+def with_patch(manifest, patch: Manifest | None):
+    metadata = patch["metadata"]
+    spec = patch["spec"]
     policy = {**manifest["spec"]["runPolicy"], **spec["runPolicy"]}
     annotated = with_metadata(manifest, annotations=metadata["annotations"])
     return {**annotated, "spec": {**manifest["spec"], "runPolicy": policy}}
 
 
-def test_job_past_its_deadline_is_ended_and_keeps_its_verdict() -> None:
+def test_job_past_its_deadline_is_ended_and_keeps_its_verdict():
     first = job(RUNNING)
     verdict, todo = judged(observe(first, running("master-0"), running("worker-0")))
     assert (verdict.phase, verdict.reason, todo.pods) == (Phase.FAILED, "DeadlineExceeded", ())
@@ -77,7 +76,7 @@ def test_job_past_its_deadline_is_ended_and_keeps_its_verdict() -> None:
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
-def test_job_without_pods_is_suspended_after_its_timeout_and_later_deleted() -> None:
+def test_job_without_pods_is_suspended_after_its_timeout_and_later_deleted():
     verdict, todo = judged(observe(job(started=None)))
     assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "OperatorTimeout")
     patched = with_patch(job(started=None), todo.patch)
@@ -88,7 +87,7 @@ def test_job_without_pods_is_suspended_after_its_timeout_and_later_deleted() -> 
     assert CleanupActions(delete=True)
 
 
-def test_running_peers_of_a_failed_replica_are_stopped() -> None:
+def test_running_peers_of_a_failed_replica_are_stopped():
     deleted = going(pod("worker-1"), 60)
     pods = (build_ended_pod("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
     verdict, todo = judged(observe(job(RUNNING, FAILED, workers=3), *pods))
@@ -98,7 +97,7 @@ def test_running_peers_of_a_failed_replica_are_stopped() -> None:
 
 
 @pytest.mark.parametrize(("policy", "left"), [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))])
-def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice) -> None:
+def test_clean_pod_policy_applies_to_finished_pods_only(policy, left):
     manifest = job(RUNNING, SUCCEEDED, workers=2)
     manifest["metadata"]["annotations"] = {CLEAN_POD_POLICY: policy}
     pods = (running("worker-0"), build_ended_pod("worker-1", 0))
@@ -110,9 +109,7 @@ def test_clean_pod_policy_applies_to_finished_pods_only(policy: str, left: slice
 @pytest.mark.parametrize(
     ("seconds", "left"), [(101, ["j-worker-2"]), (129, ["j-worker-2"]), (130, ["j-worker-1", "j-worker-2"])]
 )
-def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a_delay(
-    seconds: float, left: list[str]
-) -> None:
+def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a_delay(seconds, left):
     pods = (build_ended_pod("worker-0", 0), running("worker-1"), pod("worker-2", "Pending", node=""))
     stranger = with_other_owner(running("worker-3"))
     observed = observe(job(RUNNING, SUCCEEDED, workers=4), *pods, stranger)
@@ -131,9 +128,7 @@ def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a
         (job(RUNNING), [running("worker-0")], False),
     ],
 )
-def test_finished_job_is_watched_until_no_pod_is_active(
-    manifest: Any, pods: list[Any], *, active: bool
-) -> None:
+def test_finished_job_is_watched_until_no_pod_is_active(manifest, pods, active):
     observed = observe(manifest, *pods)
     assert has_active_pods(observed.job, observed.pods) is active
 
@@ -147,12 +142,12 @@ def test_finished_job_is_watched_until_no_pod_is_active(
         observe(None),
     ],
 )
-def test_cleanup_is_empty_if_no_action_is_due(observed: Observed) -> None:
+def test_cleanup_is_empty_if_no_action_is_due(observed):
     assert judged(observed, seconds=60)[1] == NONE
     assert not NONE
 
 
-def test_success_before_the_verdict_takes_effect_counts() -> None:
+def test_success_before_the_verdict_takes_effect_counts():
     first = job(RUNNING)
     _, todo = judged(observe(first, running("master-0")))
     done = with_patch(job(RUNNING, SUCCEEDED), todo.patch)
@@ -160,13 +155,13 @@ def test_success_before_the_verdict_takes_effect_counts() -> None:
     assert judged(observe(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
 
 
-def test_terminal_verdict_is_reported_after_the_task_outputs_are_read() -> None:
+def test_terminal_verdict_is_reported_after_the_task_outputs_are_read():
     observed = observe(job(RUNNING, FAILED), build_ended_pod("master-0", 1))
     assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
     assert judged(observed)[0].phase is Phase.FAILED
 
 
-def test_verdict_expires_when_a_timeout_would_change_it() -> None:
+def test_verdict_expires_when_a_timeout_would_change_it():
     running_job = observe(job(RUNNING), running("master-0"), running("worker-0"))
     result, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
     assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
@@ -176,7 +171,7 @@ def test_verdict_expires_when_a_timeout_would_change_it() -> None:
     assert until == BEGAN + timedelta(seconds=704)
 
 
-def test_job_cancelled_by_a_user_fails_permanently() -> None:
+def test_job_cancelled_by_a_user_fails_permanently():
     now = BEGAN + timedelta(seconds=60)
     living = job(RUNNING)
     todo = plan_cancellation(observe(living, running("master-0")), "wrong data", now)
@@ -194,7 +189,7 @@ WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "
 GROUP = {"kind": "PodGroup"}
 
 
-def with_group(manifest: Any, **metadata: Any) -> Any:
+def with_group(manifest, **metadata):
     """Return the job with the annotation that contains its pod group."""
     return with_metadata(manifest, annotations={companions.ANNOTATION: WRITTEN}, **metadata)
 
@@ -210,11 +205,11 @@ def with_group(manifest: Any, **metadata: Any) -> Any:
         (with_group(job(SUCCEEDED, started=None)), [], False),
     ],
 )
-def test_active_job_gets_a_deleted_pod_group_again(manifest: Any, groups: Any, *, missing: bool) -> None:
+def test_active_job_gets_a_deleted_pod_group_again(manifest, groups, missing):
     assert is_missing_companions(observe(manifest, pod_groups=groups)) is missing
 
 
-def test_foreign_pod_group_of_the_same_name_is_neither_replaced_nor_deleted() -> None:
+def test_foreign_pod_group_of_the_same_name_is_neither_replaced_nor_deleted():
     cases = (job(started=None), is_missing_companions), (job(SUCCEEDED), find_leftover_companions)
     for manifest, left in cases:
         known = observe(with_group(manifest), pod_groups=[GROUP])
@@ -249,19 +244,17 @@ ENDED = build_ended_pod("master-0", 1)
         (None, [], [], False),
     ],
 )  # fmt: skip
-def test_pod_group_of_a_finished_job_is_deleted(
-    manifest: Any, groups: Any, pods: Any, *, deleted: bool
-) -> None:
+def test_pod_group_of_a_finished_job_is_deleted(manifest, groups, pods, deleted):
     found = find_leftover_companions(observe(manifest, *pods, pod_groups=groups))
     assert [each["kind"] for each in found] == (["PodGroup"] if deleted else [])
 
 
-def placeholder() -> Any:
+def placeholder():
     """Return a placeholder pod as YuniKorn creates it."""
     return with_metadata(running("worker-0"), labels={PLACE_OF: "j", PLACE: "worker"})
 
 
-def with_other_owner(manifest: Any) -> Any:
+def with_other_owner(manifest):
     return with_metadata(manifest, ownerReferences=[{"uid": "earlier"}])
 
 
@@ -286,9 +279,7 @@ UNDISTURBED = {
 
 
 @pytest.mark.parametrize(("undisturbed", "manifest", "workers"), UNDISTURBED.values(), ids=UNDISTURBED)
-def test_running_job_without_disturbance_is_recognized(
-    undisturbed: bool, manifest: Any, workers: list[Any]
-) -> None:
+def test_running_job_without_disturbance_is_recognized(undisturbed, manifest, workers):
     assert is_running_undisturbed(observe(manifest, running("master-0"), *workers)) is undisturbed
 
 
@@ -308,9 +299,7 @@ ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
         (False, "there is one more", {4: running("worker-3")}),
     ],
 )
-def test_running_job_is_checked_again_by_its_changed_pods_only(
-    undisturbed: bool, what: str, new: dict[int, Any]
-) -> None:
+def test_running_job_is_checked_again_by_its_changed_pods_only(undisturbed, what, new):
     workers = [running("worker-0"), running("worker-1"), with_other_owner(running("worker-2"))]
     before = observe(job(RUNNING, workers=2), running("master-0"), *workers)
     assert is_running_undisturbed(before)
@@ -324,18 +313,18 @@ def test_running_job_is_checked_again_by_its_changed_pods_only(
     assert is_running_undisturbed(whole) or not undisturbed, what
 
 
-def cancelled(first: Any, *pods: Any) -> Any:
+def cancelled(first, *pods):
     """Return the job after the patch of a cancellation."""
     todo = plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10))
     patched = with_patch(first, todo.patch)
-    specs: Any = todo.patch["spec"].get("pytorchReplicaSpecs", {}) if todo.patch else {}
+    specs = todo.patch["spec"].get("pytorchReplicaSpecs", {}) if todo.patch else {}
     old = first["spec"]["pytorchReplicaSpecs"]
     patched["spec"]["pytorchReplicaSpecs"] = {role: {**old[role], **specs.get(role, {})} for role in old}
     return patched
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
-def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> None:
+def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy):
     pods = (build_ended_pod("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
     patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy), *pods)
     assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "backoffLimit": None}
@@ -361,7 +350,7 @@ def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy: str) -> 
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
-def test_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
+def test_job_that_a_queue_resumes_after_its_end_is_ended(policy):
     waiting = job(cleanPodPolicy=policy)
     waiting["status"].pop("startTime", None)
     todo = plan_cancellation(observe(waiting), "", BEGAN + timedelta(seconds=10))
@@ -376,7 +365,7 @@ def test_job_that_a_queue_resumes_after_its_end_is_ended(policy: str) -> None:
     [(job(RUNNING, cleanPodPolicy="All"), running("worker-0")), (job(RUNNING), pod("worker-0", "Pending"))],
     ids=["all", "pending"],
 )
-def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(manifest: Any, each: Any) -> None:
+def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(manifest, each):
     patched = cancelled(manifest, each)
     assert patched["spec"]["runPolicy"] == END["runPolicy"]
     assert judged(observe(patched, each))[1] == NONE

@@ -1,7 +1,5 @@
 """Tests for the conversion of a task template to a TrainingJob."""
 
-from typing import Any
-
 import pytest
 from builders import decoded, reject
 from msgspec import structs
@@ -11,11 +9,11 @@ from backend_plugin.core.job import ReplicaGroup, ReplicaRole, Resources
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 
 
-def workers(replicas: int, **fields: Any) -> ReplicaGroup:
+def workers(replicas: int, **fields) -> ReplicaGroup:
     return ReplicaGroup(role=ReplicaRole.WORKER, replicas=replicas, **{"restart_policy": "Never", **fields})
 
 
-def refusals(custom: dict[str, Any], **fields: Any) -> list[str]:
+def refusals(custom, **fields) -> list[str]:
     """Return the path below `custom` and the value of each problem."""
     return [
         f"{problem.field.removeprefix('custom.')}={problem.value}"
@@ -23,11 +21,11 @@ def refusals(custom: dict[str, Any], **fields: Any) -> list[str]:
     ]
 
 
-def of_masters(**fields: Any) -> dict[str, Any]:
+def of_masters(**fields):
     return {"masterReplicas": fields}
 
 
-def of_workers(**fields: Any) -> dict[str, Any]:
+def of_workers(**fields):
     return {"workerReplicas": fields}
 
 
@@ -68,9 +66,7 @@ ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerN
         ({**FOUR, **of_masters(replicas=1), "elasticConfig": ELASTIC}, (workers(4, processes=2),)),
     ],
 )
-def test_replicas_are_parsed_like_protobuf_does(
-    custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]
-) -> None:
+def test_replicas_are_parsed_like_protobuf_does(custom, groups):
     assert decoded(custom).groups == groups
 
 
@@ -81,11 +77,11 @@ def test_replicas_are_parsed_like_protobuf_does(
         ({"workers": 2, "elasticConfig": {**ELASTIC, "maxReplicas": 2}}, (workers(2, processes=2),)),
     ],
 )
-def test_old_task_layout_is_decoded(custom: dict[str, Any], groups: tuple[ReplicaGroup, ...]) -> None:
+def test_old_task_layout_is_decoded(custom, groups):
     assert decoded(custom, taskTypeVersion=0).groups == groups
 
 
-def test_null_extension_is_decoded_as_absent() -> None:
+def test_null_extension_is_decoded_as_absent():
     assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang is None
 
 
@@ -101,11 +97,11 @@ TWO = {"workerReplicas": {"replicas": 2}}
         ({"workers": -1}, {"taskTypeVersion": 0}, "workers=-1"),
     ],
 )
-def test_invalid_type_or_version_of_a_task_is_rejected(custom: Any, fields: Any, expected: str) -> None:
+def test_invalid_type_or_version_of_a_task_is_rejected(custom, fields, expected):
     assert refusals(custom, **fields) == [expected]
 
 
-def two_with(**extension: Any) -> dict[str, Any]:
+def two_with(**extension):
     """Return the custom of two workers with fields below the key ``kfpytorch``."""
     return {**TWO, "kfpytorch": extension}
 
@@ -165,5 +161,5 @@ NO_ELASTIC = {"minReplicas": 0, "maxReplicas": -1, "maxRestarts": -1}
         (two_with(worker={"nodeSelector": {"a": 1}}), ['kfpytorch.worker.nodeSelector={"a": 1.0}']),
     ],
 )
-def test_invalid_custom_of_a_task_is_rejected(custom: dict[str, Any], expected: list[str]) -> None:
+def test_invalid_custom_of_a_task_is_rejected(custom, expected):
     assert refusals(custom) == expected

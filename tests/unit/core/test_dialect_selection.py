@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a row a case
 """Tests of the selection of the kind of a job from the settings, the task and the APIs of the cluster."""
 
-from typing import Any
-
 import pytest
 from builders import a_run, a_template, decoded, reject
 
@@ -21,7 +19,7 @@ BOTH = {**OPERATOR, **TRAINER}
 PLACE = "project-development"
 
 
-def select(apis: Any = None, custom: Any = ONE, down: Any = (), **ours: Any) -> DialectSelection:
+def select(apis=None, custom=ONE, down=(), **ours) -> DialectSelection:
     platform = settings.read({"kfpytorch": {key.replace("_", "-"): value for key, value in ours.items()}})
     found = NOTHING if apis is None else Capabilities(apis=apis, unavailable_operators=down)
     return select_dialect(platform.kfpytorch, decoded(custom), found)
@@ -51,13 +49,13 @@ IS_UP = (
         (BOTH, ("TrainJob",), "PyTorchJob", None),
     ],
 )
-def test_auto_selects_a_kind_that_the_cluster_supports(apis: Any, down: Any, kind: str, reason: Any) -> None:
+def test_auto_selects_a_kind_that_the_cluster_supports(apis, down, kind, reason):
     found = select(apis, down=down)
     assert (found.dialect.name, found.problems) == (kind, ())
     assert reason is None or found.reasons == reason
 
 
-def test_unknown_facts_about_the_training_operator_are_no_reasons_for_a_trainjob() -> None:
+def test_unknown_facts_about_the_training_operator_are_no_reasons_for_a_trainjob():
     unknown = {"operator_scheduler": "no Deployment", "suspends_jobs": "404", "kueue": "forbidden"}
     found = Capabilities(apis=TRAINER, unknown=unknown)
     template = a_template({**ONE, "workerReplicas": {"replicas": 1}})
@@ -83,7 +81,7 @@ IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
         ({"dialect_by_project": {"project": TRAIN, "project/development": TORCH}}, "dialect-by-project.project/development"),
     ],
 )  # fmt: skip
-def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, path: str) -> None:
+def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours, path):
     found = select(BOTH, **ours)
     key, _, name = path.replace("-", "_", 2).partition(".")
     kind = {TORCH: "PyTorchJob", TRAIN: "TrainJob"}[ours[key][name] if name else ours[key]]
@@ -92,7 +90,7 @@ def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours: Any, path: 
     assert found.problems == ()
 
 
-def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has() -> None:
+def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has():
     found = select(OPERATOR, dialect="trainjob", dialect_by_namespace={PLACE: "auto"})
     assert (found.dialect.name, found.problems) == ("PyTorchJob", ())
 
@@ -107,9 +105,7 @@ def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has() -> None:
         ("trainjob", None, []),
     ],
 )
-def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_command(
-    kind: str, apis: Any, missing: list[str]
-) -> None:
+def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_command(kind, apis, missing):
     found = select(apis, dialect=kind)
     assert found.dialect.name.lower() == kind
     assert [(each.field, each.value) for each in found.problems] == [("kfpytorch.dialect", kind)] * len(
@@ -121,13 +117,13 @@ def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_comma
         assert "kubectl apply --server-side -k" in each.remedy
 
 
-def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob() -> None:
+def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob():
     (problem,) = select(BOTH, TRAIN_JOB, dialect="pytorchjob").problems
     assert (problem.field, problem.value) == ("custom.kfpytorch.trainJob", "{...}")
     assert problem.message == "is only for a TrainJob, and kfpytorch.dialect is pytorchjob"
 
 
-def test_plan_reports_problems_of_the_selection_and_of_the_task() -> None:
+def test_plan_reports_problems_of_the_selection_and_of_the_task():
     platform = settings.read({"kfpytorch": {"dialect": "trainjob"}})
     template = a_template({**ONE, "workerReplicas": {"replicas": -1}})
     _, *fields = [
@@ -136,7 +132,7 @@ def test_plan_reports_problems_of_the_selection_and_of_the_task() -> None:
     assert fields == ["kfpytorch.dialect"] * 2
 
 
-def test_one_dialect_can_be_set_for_all_jobs() -> None:
+def test_one_dialect_can_be_set_for_all_jobs():
     by_place = {"dialect-by-domain": {"d": TRAIN}, "dialect-by-namespace": {PLACE: TORCH}}
     section = {"dialect": TORCH, **by_place, "dialect-by-project": {"p/d": "auto"}}
     platform = settings.read({"kfpytorch": section})
@@ -161,7 +157,7 @@ def test_one_dialect_can_be_set_for_all_jobs() -> None:
         ("max-disruptions", "3"),
     ],
 )
-def test_invalid_dialect_setting_is_rejected(key: str, value: Any) -> None:
+def test_invalid_dialect_setting_is_rejected(key, value):
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {key: value}})
     (problem,) = caught.value.problems

@@ -1,7 +1,5 @@
 """The phases of foreign jobs, from the manifests of both kinds."""
 
-from typing import Any
-
 import pytest
 
 from backend_plugin.core import foreign_jobs
@@ -9,7 +7,7 @@ from backend_plugin.core.dialects.table import DIALECTS, read_job_without_pods
 from backend_plugin.core.judging.verdict import Phase
 
 
-def conditions(**types: str) -> dict[str, Any]:
+def conditions(**types: str):
     found = [{"type": kind, "status": status, "message": f"is {kind}"} for kind, status in types.items()]
     return {"conditions": found}
 
@@ -32,19 +30,17 @@ def conditions(**types: str) -> dict[str, Any]:
         ("TrainJob", conditions(Failed="True"), Phase.FAILED),
     ],
 )
-def test_phase_of_a_foreign_job_is_derived_from_its_conditions(
-    kind: str, status: Any, expected: Phase
-) -> None:
+def test_phase_of_a_foreign_job_is_derived_from_its_conditions(kind, status, expected):
     job = read_job_without_pods(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
     assert foreign_jobs.describe(job).phase is expected
 
 
-def test_message_of_a_foreign_job_is_that_of_its_condition() -> None:
+def test_message_of_a_foreign_job_is_that_of_its_condition():
     job = read_job_without_pods(DIALECTS["TrainJob"], {"status": conditions(Failed="True")})
     assert foreign_jobs.describe(job).message == "is Failed"
 
 
-def test_rejection_contains_the_command_that_deletes_the_job() -> None:
+def test_rejection_contains_the_command_that_deletes_the_job():
     manifest = {"kind": "TrainJob", "metadata": {"name": "x", "namespace": "ns"}}
     refusal = foreign_jobs.format_refusal(read_job_without_pods(DIALECTS["TrainJob"], manifest))
     assert refusal.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")

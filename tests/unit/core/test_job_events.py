@@ -1,7 +1,6 @@
 """Tests for the events of a job that has run, waits again and runs again."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from cluster import BEGAN, RUNNING, SUCCEEDED, anew, at, condition, job, pod, running, unplaced, with_metadata
@@ -22,34 +21,34 @@ ALL = [running(name) for name in ("master-0", "worker-0")]
 LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
 
 
-def workload() -> Any:
+def workload():
     no_flavor = "couldn't assign flavors"
     held = condition("QuotaReserved", "False", since=151, reason="Pending", message=no_flavor)
     evicted = condition("Evicted", since=149, reason="Preempted")
     return group("kueue.x-k8s.io", held, evicted, kind="Workload", spec={"queueName": "team"})
 
 
-def decide(manifest: Any, *pods: Any, now: float = 200, **more: Any) -> JobEventDecision | None:
+def decide(manifest, *pods, now: float = 200, **more) -> JobEventDecision | None:
     observed = read_observed({"job": manifest, "pods": list(pods), **more})
     return decide_job_event(observed, JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def find_reason(manifest: Any, *pods: Any, **more: Any) -> JobEventReason | None:
+def find_reason(manifest, *pods, **more) -> JobEventReason | None:
     found = decide(manifest, *pods, **more)
     return found.reason if found is not None else None
 
 
-def event(manifest: Any, *pods: Any, **more: Any) -> Any:
+def event(manifest, *pods, **more):
     found = decide(manifest, *pods, **more)
     return found.event if found is not None else None
 
 
-def build_event(reason: str, seconds: float, **more: Any) -> Any:
+def build_event(reason: str, seconds: float, **more):
     about = {"kind": "PyTorchJob", "name": "j"}
     return {"involvedObject": about, "reason": reason, "lastTimestamp": at(seconds), **more}
 
 
-def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason() -> None:
+def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason():
     written = event(gang(STOPPED, SUSPENDED, started=None), pod_groups=[workload()])
     name, message = written["metadata"].pop("name"), written.pop("message")
     assert written == {
@@ -75,7 +74,7 @@ def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason() -> No
     assert name.startswith("j.")
 
 
-def test_event_name_does_not_change_when_more_replicas_are_lost() -> None:
+def test_event_name_does_not_change_when_more_replicas_are_lost():
     first = event(job(RUNNING), *LOST)
     assert first["message"].startswith("worker-0 waiting for a node: no node of 4 fits")
     # The name depends neither on the conditions of the pods nor on a pod that was created a second later.
@@ -118,16 +117,14 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
         (None, [], {}, None),
     ],
 )
-def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(
-    manifest: Any, pods: Any, more: Any, expected: JobEventReason | None
-) -> None:
+def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(manifest, pods, more, expected):
     assert find_reason(manifest, *pods, **more) is expected
 
 
 ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 
 
-def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones() -> None:
+def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones():
     manifest = job(RUNNING, workers=3)
     manifest["spec"]["elasticPolicy"] = ELASTIC
     never = unplaced("worker-2", NO_ROOM)
@@ -170,14 +167,12 @@ LATER, EARLIER_JOB = build_event("WaitingForResources", 170), build_event("Waiti
         (ALL, [LATER], 170 + 3_601, False),
     ],
 )
-def test_earlier_job_events_decide_whether_a_new_one_is_written(
-    pods: Any, events: Any, now: float, is_written: bool
-) -> None:
+def test_earlier_job_events_decide_whether_a_new_one_is_written(pods, events, now, is_written):
     found = decide(job(RUNNING), *pods, events=events, now=now)
     assert (found.event is not None) == is_written
 
 
-def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
+def test_event_message_is_limited_to_the_length_of_the_api_server():
     lost = [running("master-0"), anew(unplaced("worker-0", "é" * 900))]
     message = event(job(RUNNING), *lost)["message"]
     assert 1_000 < len(message.encode()) <= 1_024
@@ -197,8 +192,6 @@ def test_event_message_is_limited_to_the_length_of_the_api_server() -> None:
         (with_metadata(job(RUNNING), deletionTimestamp=at(190)), LOST, [], False),
     ],
 )
-def test_job_that_cannot_need_an_event_is_recognized(
-    manifest: Any, pods: Any, events: Any, likely: bool
-) -> None:
+def test_job_that_cannot_need_an_event_is_recognized(manifest, pods, events, likely):
     observed = read_observed({"job": manifest, "pods": pods, "events": events})
     assert job_events.can_need_event(observed.job, observed.pods, observed.events) is likely

@@ -52,7 +52,7 @@ JOBS = [
         ("other/by", "by-hand"),
     ],
 )
-def test_job_is_found_by_its_name_prefix_or_execution(word: str, meant: str) -> None:
+def test_job_is_found_by_its_name_prefix_or_execution(word, meant):
     assert job_lookup.find_job(word, JOBS).name == meant
 
 
@@ -75,15 +75,13 @@ MANY = [Named(f"j{number}") for number in range(10)]
         ("zzz", [], "there is no job zzz, and no other job"),
     ],
 )
-def test_error_about_a_job_name_lists_the_matching_or_similar_jobs(
-    word: str, jobs: list[Named], message: str
-) -> None:
+def test_error_about_a_job_name_lists_the_matching_or_similar_jobs(word, jobs, message):
     error = job_lookup.AmbiguousJob if "matches" in message else job_lookup.JobNotFound
     with pytest.raises(error, match=f"^{re.escape(message)}"):
         job_lookup.find_job(word, jobs)
 
 
-def test_job_suggestions_compare_only_the_latest_jobs() -> None:
+def test_job_suggestions_compare_only_the_latest_jobs():
     jobs = [Named(f"{word}-hand") for word in ("old", *(f"x{number}" for number in range(100)))]
     with pytest.raises(job_lookup.JobNotFound, match=r"^there is no job ald-hand$"):
         job_lookup.find_job("ald-hand", jobs)
@@ -91,7 +89,7 @@ def test_job_suggestions_compare_only_the_latest_jobs() -> None:
         job_lookup.find_job("y99-hand", jobs)
 
 
-def test_very_long_name_is_neither_compared_nor_repeated_in_the_error() -> None:
+def test_very_long_name_is_neither_compared_nor_repeated_in_the_error():
     with pytest.raises(job_lookup.JobNotFound) as raised:
         job_lookup.find_job("by-hand" * 100_000, JOBS)
     assert len(str(raised.value)) < 300
@@ -99,7 +97,7 @@ def test_very_long_name_is_neither_compared_nor_repeated_in_the_error() -> None:
 
 def a_job(masters: int, workers: int, **fields: object) -> Job:
     groups = (ReplicaSpec(role="master", replicas=masters), ReplicaSpec(role="worker", replicas=workers))
-    return Job(name="j", groups=tuple(group for group in groups if group.replicas), **fields)  # type: ignore[arg-type]
+    return Job(name="j", groups=tuple(group for group in groups if group.replicas), **fields)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +112,7 @@ def a_job(masters: int, workers: int, **fields: object) -> Job:
         (a_job(0, 2, nproc_per_node=4, elastic=True), ("worker", 0), None),
     ],
 )
-def test_ranks_of_a_replica_are_computed_like_the_operator_does(
-    job: Job, replica: tuple[str, int], ranks: range | None
-) -> None:
+def test_ranks_of_a_replica_are_computed_like_the_operator_does(job, replica, ranks):
     assert job_lookup.find_replica_ranks(job, *replica) == ranks
 
 
@@ -128,7 +124,7 @@ def test_ranks_of_a_replica_are_computed_like_the_operator_does(
         (a_job(0, 2, nproc_per_node=2, elastic=True), 3, {"worker-0", "worker-1"}),
     ],
 )
-def test_rank_belongs_to_one_replica_or_to_any_if_unknown(job: Job, rank: int, replicas: set[str]) -> None:
+def test_rank_belongs_to_one_replica_or_to_any_if_unknown(job, rank, replicas):
     assert job_lookup.list_replicas_with_rank(job, rank) == replicas
 
 
@@ -140,7 +136,7 @@ def test_rank_belongs_to_one_replica_or_to_any_if_unknown(job: Job, rank: int, r
         (a_job(0, 2, nproc_per_node=2, elastic=True), 4, "ranks 0 to 3"),
     ],
 )
-def test_unknown_rank_is_rejected_with_the_existing_ranks(job: Job, rank: int, has: str) -> None:
+def test_unknown_rank_is_rejected_with_the_existing_ranks(job, rank, has):
     with pytest.raises(job_lookup.RankNotFound, match=f"job j has no rank {rank}; it has {has}$"):
         job_lookup.list_replicas_with_rank(job, rank)
 
@@ -154,13 +150,13 @@ def test_unknown_rank_is_rejected_with_the_existing_ranks(job: Job, rank: int, h
         (Job(name="j", groups=(ReplicaSpec(role="node", replicas=2),)), ["node-0", "node-1"]),
     ],
 )
-def test_torch_nodes_are_numbered_in_rank_order(job: Job, replicas: list[str]) -> None:
+def test_torch_nodes_are_numbered_in_rank_order(job, replicas):
     assert [job_lookup.require_node(job, number) for number in range(len(replicas))] == replicas
     with pytest.raises(job_lookup.RankNotFound):
         job_lookup.require_node(job, len(replicas))
 
 
-def test_unknown_replica_is_rejected_with_the_existing_replicas() -> None:
+def test_unknown_replica_is_rejected_with_the_existing_replicas():
     assert job_lookup.require_replica(a_job(1, 3), "worker-2") == "worker-2"
     with pytest.raises(
         job_lookup.RankNotFound, match=r"no replica worker-3; it has master-0, worker-0 to worker-2$"

@@ -22,11 +22,11 @@ REF = JobRef(dialect=DEFAULT.name, namespace="ns", name="f1-n0-0", output_prefix
 
 
 @given(REFS)
-def test_reference_is_equal_after_encoding_and_decoding(ref: JobRef) -> None:
+def test_reference_is_equal_after_encoding_and_decoding(ref):
     assert job_ref.decode(job_ref.encode(ref)) == ref
 
 
-def test_encoded_bytes_of_this_and_later_releases_are_decodable() -> None:
+def test_encoded_bytes_of_this_and_later_releases_are_decodable():
     written = bytes.fromhex("080110011a026e73220766312d6e302d30320873333a2f2f622f303a00")
     assert job_ref.decode(written) == REF
     assert len(job_ref.encode(REF)) < 50
@@ -37,6 +37,6 @@ def test_encoded_bytes_of_this_and_later_releases_are_decodable() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"no reference", b"\x10\x09"])
-def test_bytes_without_a_job_reference_are_rejected(data: bytes) -> None:
+def test_bytes_without_a_job_reference_are_rejected(data):
     with pytest.raises(job_ref.UnreadableReference):
         job_ref.decode(data)

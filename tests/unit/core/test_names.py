@@ -1,7 +1,6 @@
 """Tests for the names of jobs."""
 
 import re
-from typing import Any
 
 import pytest
 from builders import a_run
@@ -31,19 +30,19 @@ RUNS = st.builds(
         ),
     ],
 )
-def test_job_name_is_the_same_in_every_release(fields: dict[str, Any], name: str) -> None:
+def test_job_name_is_the_same_in_every_release(fields, name):
     assert names.job_name(a_run(**fields)) == name
 
 
 @given(RUNS)
-def test_job_name_is_valid_in_kubernetes(run: Any) -> None:
+def test_job_name_is_valid_in_kubernetes(run):
     name = names.job_name(run)
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
     assert len(f"{name}-worker-99999") <= 63
 
 
 @given(RUNS, RUNS)
-def test_two_attempts_have_different_names(one: Any, other: Any) -> None:
+def test_two_attempts_have_different_names(one, other):
     is_same = one.output_prefix.rstrip("/") == other.output_prefix.rstrip("/")
     assert is_same or names.job_name(one) != names.job_name(other)
     identities = [names.compute_identity(each.output_prefix) for each in (one, other)]

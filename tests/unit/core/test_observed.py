@@ -81,6 +81,6 @@ def test_pod_deletion_time_is_before_the_grace_period():
         (read_pod({"metadata": {"name": "p"}}), None),
     ],
 )
-def test_last_transition_time_of_jobs_and_pods_is_read(found, seconds) -> None:
+def test_last_transition_time_of_jobs_and_pods_is_read(found, seconds):
     expected = None if seconds is None else BEGAN + timedelta(seconds=seconds)
     assert get_last_transition_time(found) == expected

@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, with_metadata
@@ -17,7 +16,7 @@ OWNER = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflo
 PREFIX = "s3://b/f1/n0/0"
 
 
-def ours(manifest: Any, *, execution: str = "f1", prefix: str = PREFIX, **metadata: Any) -> Any:
+def ours(manifest, *, execution: str = "f1", prefix: str = PREFIX, **metadata):
     annotations = {
         "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
         "kfpytorch.flyte.org/output-prefix": prefix,
@@ -26,7 +25,7 @@ def ours(manifest: Any, *, execution: str = "f1", prefix: str = PREFIX, **metada
     return with_metadata(manifest, annotations=annotations, **metadata)
 
 
-def execution_in_question(manifest: Any, after: timedelta = 3 * HOUR) -> str | None:
+def execution_in_question(manifest, after: timedelta = 3 * HOUR) -> str | None:
     run = ownership.find_orphan_candidate(read_job(manifest), BEGAN + after, HOUR)
     return None if run is None else run.execution
 
@@ -50,11 +49,11 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize(("manifest", "execution"), MANIFESTS.values(), ids=MANIFESTS)
-def test_old_job_without_an_owner_is_an_orphan_candidate(manifest: Any, execution: str | None) -> None:
+def test_old_job_without_an_owner_is_an_orphan_candidate(manifest, execution):
     assert execution_in_question(manifest) == execution
 
 
-def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end() -> None:
+def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end():
     assert execution_in_question(ours(job(RUNNING)), HOUR - timedelta(seconds=1)) is None
     assert execution_in_question(ours(job(RUNNING)), HOUR) == "f1"
     assert execution_in_question(ours(job(SUCCEEDED)), HOUR) is None
@@ -62,9 +61,9 @@ def test_job_becomes_an_orphan_candidate_after_a_delay_from_creation_and_end() -
 
 
 @pytest.mark.parametrize("owner", [OWNER, None], ids=["its owner is found", "its execution is elsewhere"])
-def test_job_with_an_ownership_patch_is_no_orphan_candidate(owner: OwnerReference | None) -> None:
+def test_job_with_an_ownership_patch_is_no_orphan_candidate(owner):
     manifest = ours(job(RUNNING))
-    patched: Any = merge_patch(manifest, ownership.build_ownership_patch(owner))
+    patched = merge_patch(manifest, ownership.build_ownership_patch(owner))
     assert execution_in_question(patched) is None
     owners = patched["metadata"].pop("ownerReferences", [])
     assert [each["uid"] for each in owners] == ([] if owner is None else ["u1"])

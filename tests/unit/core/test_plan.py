@@ -20,7 +20,7 @@ print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 TWO = {"workerReplicas": {"replicas": 2}}
 
 
-def test_core_imports_only_light_packages() -> None:
+def test_core_imports_only_light_packages():
     loaded = subprocess.run([sys.executable, "-c", LOADED], check=True, stdout=subprocess.PIPE, text=True)
     allowed = {
         "backend_plugin",
@@ -34,7 +34,7 @@ def test_core_imports_only_light_packages() -> None:
     assert set(loaded.stdout.split()) - sys.stdlib_module_names <= allowed
 
 
-def test_same_task_has_the_same_plan_and_is_not_changed() -> None:
+def test_same_task_has_the_same_plan_and_is_not_changed():
     template = a_template(TWO)
     one, other = (plan(template, a_run(), settings.read({})) for _ in range(2))
     assert one == other

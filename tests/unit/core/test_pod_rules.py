@@ -2,7 +2,6 @@
 """Errors of the API server for the pods that the operator creates."""
 
 import re
-from typing import Any
 
 import pytest
 from builders import a_run, a_template
@@ -18,7 +17,7 @@ CAUSE = re.compile(
 )
 
 
-def a_pod(container: Any = None, **spec: Any) -> dict[str, Any]:
+def a_pod(container=None, **spec):
     """Build a pod with one container."""
     containers = [{"name": "c", "image": "a:1", **(container or {})}]
     return {
@@ -29,7 +28,7 @@ def a_pod(container: Any = None, **spec: Any) -> dict[str, Any]:
     }
 
 
-def refusal(pod: Any) -> tuple[int, str, str]:
+def refusal(pod) -> tuple[int, str, str]:
     """Return the code, the reason, and the fields and kinds of the causes."""
     with pytest.raises(RequestRejected) as refused:
         admit_pod(pod)
@@ -37,22 +36,22 @@ def refusal(pod: Any) -> tuple[int, str, str]:
     return refused.value.code, refused.value.reason, ", ".join(f"{field}: {kind}" for field, kind in causes)
 
 
-def test_request_may_be_less_than_the_limit_or_have_none() -> None:
-    stored: Any = admit_pod(limits({"cpu": 1, "memory": "1Gi"}, cpu=2))
+def test_request_may_be_less_than_the_limit_or_have_none():
+    stored = admit_pod(limits({"cpu": 1, "memory": "1Gi"}, cpu=2))
     assert stored["spec"]["containers"][0]["resources"]["limits"] == {"cpu": 2}
 
 
-def a_mount(**second: Any) -> dict[str, Any]:
+def a_mount(**second):
     """Build a pod with two mounts of a volume."""
     mounts = [{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/y", **second}]
     return a_pod({"volumeMounts": mounts}, volumes=[{"name": "v", "emptyDir": {}}])
 
 
-def a_port(**fields: Any) -> dict[str, Any]:
+def a_port(**fields):
     return a_pod({"ports": [{"containerPort": 1, **fields}]})
 
 
-def limits(requests: Any = None, **limits: Any) -> dict[str, Any]:
+def limits(requests=None, **limits):
     return a_pod({"resources": {"limits": limits, **({"requests": requests} if requests else {})}})
 
 
@@ -60,7 +59,7 @@ AT = "spec.containers[0]"
 GPU = "nvidia.com/gpu"
 FIELD = {"fieldRef": {"fieldPath": "x"}}
 LONG = {"key": "a", "operator": "Is", "effect": "No", "tolerationSeconds": 1}
-REFUSED: list[tuple[Any, str]] = [
+REFUSED = [
     (a_pod(restartPolicy="Sometimes"), "spec.restartPolicy: Unsupported value"),
     (a_pod(dnsPolicy="Mine"), "spec.dnsPolicy: Unsupported value"),
     (a_pod(terminationGracePeriodSeconds=-1), "spec.terminationGracePeriodSeconds: Invalid value"),
@@ -116,7 +115,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("pod", "message"), REFUSED)
-def test_invalid_pod_is_rejected(pod: Any, message: str) -> None:
+def test_invalid_pod_is_rejected(pod, message):
     assert refusal(pod) == (422, "Invalid", message)
 
 
@@ -137,7 +136,7 @@ VOLUMES = [
     {"name": "v", "csi": {}},
     {"name": "w", "projected": {"sources": [{"secret": {"items": [{"key": "k"}]}}]}},
 ]
-INCOMPLETE: list[tuple[Any, str]] = [
+INCOMPLETE = [
     (a_pod({"image": "", "livenessProbe": {"httpGet": {"path": "/"}}}), f"{AT}.livenessProbe.httpGet.port: Required value"),
     (a_pod({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {}}}]}), f"{AT}.env[0].valueFrom.configMapKeyRef.key: Required value"),
     (a_pod({"env": [{"name": "A"}, {"value": "b"}], "ports": [{}]}), f"{AT}.env[1].name: Required value, {AT}.ports[0].containerPort: Required value"),
@@ -149,15 +148,15 @@ INCOMPLETE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("pod", "message"), INCOMPLETE)
-def test_missing_fields_and_repeated_entries_are_rejected_before_values(pod: Any, message: str) -> None:
+def test_missing_fields_and_repeated_entries_are_rejected_before_values(pod, message):
     assert refusal(pod) == (422, "Invalid", message)
 
 
-def tolerate(**toleration: str) -> dict[str, Any]:
+def tolerate(**toleration: str):
     return {"tolerations": [toleration]}
 
 
-def mount(**fields: str) -> dict[str, Any]:
+def mount(**fields: str):
     return {"containers": [{"name": "main", "image": "i", "volumeMounts": [fields]}]}
 
 
@@ -175,9 +174,7 @@ def mount(**fields: str) -> dict[str, Any]:
         (mount(name="v", mountPath="/v"), []),
     ],
 )
-def test_task_is_rejected_if_the_api_server_would_reject_its_pods(
-    change: dict[str, Any], fields: list[str]
-) -> None:
+def test_task_is_rejected_if_the_api_server_would_reject_its_pods(change, fields):
     spec = {"containers": [{"name": "main", "image": "i"}], **change}
     template = a_template({"masterReplicas": {"replicas": 1}}, k8sPod={"podSpec": spec}, container=None)
     found: list[str] = []

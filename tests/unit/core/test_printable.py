@@ -28,13 +28,13 @@ from backend_plugin.core.judging.verdict import Phase, Verdict
         ("", ""),
     ],
 )
-def test_terminal_control_characters_are_escaped(text: str, escaped: str) -> None:
+def test_terminal_control_characters_are_escaped(text, escaped):
     assert printable.escape(text) == escaped
 
 
 @settings(deadline=None)
 @given(st.text())
-def test_escaped_text_is_encodable_and_stable(text: str) -> None:
+def test_escaped_text_is_encodable_and_stable(text):
     escaped = printable.escape(text)
     escaped.encode()
     assert printable.escape(escaped) == escaped
@@ -42,12 +42,12 @@ def test_escaped_text_is_encodable_and_stable(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_escaped_json_has_the_same_value(text: str) -> None:
+def test_escaped_json_has_the_same_value(text):
     document = printable.escape_json(json.dumps({"a": text}, ensure_ascii=False))
     assert json.loads(document) == {"a": text}
     assert printable.escape(document) == document
 
 
-def test_verdict_contains_no_unsafe_characters() -> None:
+def test_verdict_contains_no_unsafe_characters():
     phase = Verdict(phase=Phase.FAILED, reason="a\x9b", message="\x1b]0;title\x07 \u202e")
     assert (phase.reason, phase.message) == (r"a\x9b", r"\x1b]0;title\x07 \u202e")

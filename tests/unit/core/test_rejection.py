@@ -7,14 +7,13 @@ from backend_plugin.core import names, rejection
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
 from backend_plugin.core.judging.verdict import Phase
-from backend_plugin.core.values import Manifest
 
 
 def problem(field: str) -> Problem:
     return Problem(field=field, value="7", message="is odd", remedy="write 8")
 
 
-def test_each_problem_has_a_line_and_the_rest_is_counted() -> None:
+def test_each_problem_has_a_line_and_the_rest_is_counted():
     assert rejection.format_problems([problem("a")]) == "the task cannot be run: a=7: is odd; write 8"
     lines = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
     assert lines[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
@@ -23,7 +22,7 @@ def test_each_problem_has_a_line_and_the_rest_is_counted() -> None:
     assert at_limit.endswith("\nand 42 or more other problems")
 
 
-def test_rejection_by_the_cluster_is_a_permanent_failure() -> None:
+def test_rejection_by_the_cluster_is_a_permanent_failure():
     message = rejection.format_cluster_rejection("Invalid", "spec: Required value")
     assert message == "the cluster refuses the job (Invalid): spec: Required value"
     assert rejection.format_cluster_rejection("", "denied") == "the cluster refuses the job: denied"
@@ -41,7 +40,7 @@ def test_rejection_by_the_cluster_is_a_permanent_failure() -> None:
         ),
     ],
 )
-def test_remedy_is_added_to_a_bare_kubernetes_message(message: str, remedy: str) -> None:
+def test_remedy_is_added_to_a_bare_kubernetes_message(message, remedy):
     assert rejection.add_remedy(message) == f"{message}; {remedy}"
     assert rejection.add_remedy("spec: Required value") == "spec: Required value"
 
@@ -55,11 +54,11 @@ def test_remedy_is_added_to_a_bare_kubernetes_message(message: str, remedy: str)
         (422, "exceeded quota", False),
     ],
 )
-def test_quota_rejection_is_transient(code: int, message: str, *, passes: bool) -> None:
+def test_quota_rejection_is_transient(code, message, passes):
     assert rejection.is_transient(code, message) is passes
 
 
-def test_attempt_fields_of_a_request_are_checked() -> None:
+def test_attempt_fields_of_a_request_are_checked():
     assert not [*rejection.check_attempt_fields(a_run())]
     (long,) = rejection.check_attempt_fields(a_run(namespace="n" * 64))
     assert (long.field, long.value) == ("task_execution_metadata.namespace", "64 characters")
@@ -67,12 +66,12 @@ def test_attempt_fields_of_a_request_are_checked() -> None:
     assert [each.field.rpartition(".")[2] for each in missing] == ["output_prefix", "namespace", "name"]
 
 
-def marked(label: str, prefix: str) -> Manifest:
+def marked(label: str, prefix: str):
     metadata = {"name": "j", "labels": {names.IDENTITY: label}, "annotations": {names.OUTPUT_PREFIX: prefix}}
     return {"metadata": metadata}
 
 
-def test_only_a_job_of_the_same_attempt_is_adopted() -> None:
+def test_only_a_job_of_the_same_attempt_is_adopted():
     run = a_run(output_prefix="s3://b/0")
     mine, others = names.compute_identity("s3://b/0"), names.compute_identity("s3://b/1")
     rejection.require_own_job(run, marked(mine, "s3://b/0"))
@@ -82,11 +81,11 @@ def test_only_a_job_of_the_same_attempt_is_adopted() -> None:
             rejection.require_own_job(run, other)
 
 
-def test_reference_without_an_output_prefix_matches_no_job() -> None:
+def test_reference_without_an_output_prefix_matches_no_job():
     assert not names.has_output_prefix(marked(names.compute_identity(""), ""), "")
 
 
-def test_a_field_that_a_definition_lacks_may_need_a_newer_operator() -> None:
+def test_a_field_that_a_definition_lacks_may_need_a_newer_operator():
     message = 'strict decoding error: unknown field "spec.x"'
     found = rejection.add_upgrade(message, DIALECTS["TrainJob"])
     assert found.startswith(message)

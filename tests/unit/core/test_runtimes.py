@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -16,24 +15,24 @@ SUPPORT = DIALECTS["TrainJob"].runtimes
 assert SUPPORT is not None
 
 
-def replicated(name: str, step: str = "", container: Any = None) -> dict[str, Any]:
+def replicated(name: str, step: str = "", container=None):
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": step} if step else {}
     spec = {"containers": [{"name": "node", "image": "image:1", **(container or {})}]}
     return {"name": name, "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": spec}}}}
 
 
-def a_runtime(*jobs: Any, policy: Any = None, **metadata: Any) -> dict[str, Any]:
+def a_runtime(*jobs, policy=None, **metadata):
     spec = {"mlPolicy": policy or {}, "template": {"spec": {"replicatedJobs": [*jobs]}}}
     metadata = {"name": "r", "namespace": "ns", **metadata}
     return {"kind": "TrainingRuntime", "metadata": metadata, "spec": spec}
 
 
-def limits(**amounts: Any) -> dict[str, Any]:
+def limits(**amounts):
     written = {key.replace("__", "/").replace("_", "."): amount for key, amount in amounts.items()}
     return {"resources": {"limits": written}}
 
 
-def test_runtime_is_read() -> None:
+def test_runtime_is_read():
     manifest = a_runtime(
         replicated("dataset-initializer", "dataset-initializer"),
         replicated("node", "trainer", limits(nvidia_com__gpu=2, cpu="4")),
@@ -56,12 +55,12 @@ def test_runtime_is_read() -> None:
     )
 
 
-def test_runtime_of_a_job_is_recognized_by_its_label() -> None:
+def test_runtime_of_a_job_is_recognized_by_its_label():
     assert SUPPORT.read(a_runtime(labels={names.IDENTITY: "x"})).job == "r"
 
 
 @pytest.mark.parametrize("value", [{}, {"spec": None}, {"spec": {"template": 1}}, {"metadata": []}])
-def test_malformed_runtime_is_read_as_an_empty_one(value: Any) -> None:
+def test_malformed_runtime_is_read_as_an_empty_one(value):
     found = SUPPORT.read(value)
     assert (found.role, found.image, found.nodes, found.device) == ("", "", 1, "")
 
@@ -75,7 +74,7 @@ def test_malformed_runtime_is_read_as_an_empty_one(value: Any) -> None:
         ({"torch": None}, ""),
     ],
 )
-def test_processes_per_node_are_read_from_the_policy(policy: Any, expected: str) -> None:
+def test_processes_per_node_are_read_from_the_policy(policy, expected):
     assert SUPPORT.read(a_runtime(policy=policy)).processes == expected
 
 
@@ -90,7 +89,7 @@ def test_processes_per_node_are_read_from_the_policy(policy: Any, expected: str)
         ({"google_com__tpu": 4}, ("tpu", "4")),
     ],
 )
-def test_device_of_a_node_is_read_from_its_limits(amounts: Any, expected: tuple[str, str]) -> None:
+def test_device_of_a_node_is_read_from_its_limits(amounts, expected):
     found = SUPPORT.read(a_runtime(replicated("node", "trainer", limits(**amounts))))
     assert (found.device, found.device_count) == expected
 
@@ -112,7 +111,7 @@ SHARED = Runtime(name="a", kind="ClusterTrainingRuntime")
         (None, [SHARED], SHARED),
     ],
 )
-def test_runtime_of_the_namespace_takes_precedence(namespace: Any, among: Any, expected: Runtime) -> None:
+def test_runtime_of_the_namespace_takes_precedence(namespace, among, expected):
     assert runtimes.find_runtime("a", namespace, among) is expected
 
 
@@ -128,9 +127,7 @@ MANY = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in 
         ("x", "one", MANY, runtimes.RuntimeNotFound, "are r0, r1, r2, r3, r4, r5 and 2 more$"),
     ],
 )
-def test_error_about_a_runtime_lists_namespaces_or_runtimes(
-    name: str, namespace: Any, among: Any, error: Any, message: str
-) -> None:
+def test_error_about_a_runtime_lists_namespaces_or_runtimes(name, namespace, among, error, message):
     with pytest.raises(error, match=message):
         runtimes.find_runtime(name, namespace, among)
 
@@ -145,7 +142,7 @@ def test_error_about_a_runtime_lists_namespaces_or_runtimes(
         (Runtime(name="a", kind="TrainingRuntime", role="node", initializers=("model",)), "first runs model"),
     ],
 )
-def test_packages_of_unsupported_runtimes_cannot_be_listed(runtime: Runtime, reason: str) -> None:
+def test_packages_of_unsupported_runtimes_cannot_be_listed(runtime, reason):
     with pytest.raises(runtimes.UnsupportedRuntime, match=reason):
         runtimes.require_packages(runtime)
 
@@ -153,7 +150,7 @@ def test_packages_of_unsupported_runtimes_cannot_be_listed(runtime: Runtime, rea
 @pytest.mark.parametrize(
     "name", ["torch-distributed", "torchtune-llama3.2-1b", "a" * 60, "x" * 19 + ".y", "0"]
 )
-def test_job_name_is_valid_and_matches_the_pattern_of_our_jobs(name: str) -> None:
+def test_job_name_is_valid_and_matches_the_pattern_of_our_jobs(name):
     found = runtimes.build_job_name(name, "0123456789ab")
     assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", found)
     assert len(found) <= DIALECTS["TrainJob"].longest_name
@@ -161,10 +158,10 @@ def test_job_name_is_valid_and_matches_the_pattern_of_our_jobs(name: str) -> Non
 
 
 @pytest.mark.parametrize("device", ["", "cpu", "gpu"])
-def test_package_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> None:
+def test_package_job_has_one_node_of_the_runtime_and_its_gpus(device):
     runtime = Runtime(name="a", kind="ClusterTrainingRuntime", role="launcher", device=device)
     runtimes.require_packages(runtime)
-    job: Any = SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace="ns", seconds=90))
+    job = SUPPORT.build_package_job(runtime, PackageJob(name="p", namespace="ns", seconds=90))
     assert job["spec"]["runtimeRef"]["name"] == "a"
     assert job["spec"]["runtimeRef"]["kind"] == "ClusterTrainingRuntime"
     trainer = job["spec"]["trainer"]
@@ -183,7 +180,7 @@ def test_package_job_has_one_node_of_the_runtime_and_its_gpus(device: str) -> No
     assert options.decode(annotations[options.ANNOTATION]).ttl_seconds is not None
 
 
-def test_program_reports_the_packages_of_its_interpreter(tmp_path: Any) -> None:
+def test_program_reports_the_packages_of_its_interpreter(tmp_path):
     fake = tmp_path / "nvidia-smi"
     fake.write_text("#!/bin/sh\necho first; echo second\n")
     fake.chmod(0o755)
@@ -197,6 +194,6 @@ def test_program_reports_the_packages_of_its_interpreter(tmp_path: Any) -> None:
     assert found.gpus == "first\nsecond"
 
 
-def test_incomplete_report_is_an_error() -> None:
+def test_incomplete_report_is_an_error():
     with pytest.raises(runtime_packages.PackagesUnknown):
         runtime_packages.parse_report(['kfpytorch: ["python", "3.11"]', 'kfpytorch: ["end", 1]'])

@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from backend_plugin.core import schema_check
 
-WRITTEN: list[tuple[str, Any, Any]] = [
+WRITTEN = [
     ("Container", {"name": "c", "tty": False, "env": [], "resources": {}}, {"name": "c", "resources": {}}),
     ("Container", {"name": "c", "unknown": 1}, {"name": "c"}),
     ("Container", {"ports": [{"containerPort": 0, "hostPort": 0}]}, {"ports": [{"containerPort": 0}]}),
@@ -29,12 +28,12 @@ WRITTEN: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "written"), WRITTEN)
-def test_value_is_normalized_like_kubernetes_does(kind: str, value: Any, written: Any) -> None:
+def test_value_is_normalized_like_kubernetes_does(kind, value, written):
     assert schema_check.convert_value(value, kind, "x") == (written, [])
 
 
 NOT_WHOLE = "is not a whole number of {} bits; write a whole number, without quotes"
-WRONG: list[tuple[str, Any, list[str]]] = [
+WRONG = [
     ("Container", [], ["x: [] is not an object; write names with values"]),
     ("Container", {"args": "a"}, ['x.args: "a" is not a list; write a list']),
     ("Container", {"name": 3}, ["x.name: 3 is not text; write it in quotes"]),
@@ -63,7 +62,7 @@ WRONG: list[tuple[str, Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "problems"), WRONG)
-def test_value_of_the_wrong_type_is_reported(kind: str, value: Any, problems: list[str]) -> None:
+def test_value_of_the_wrong_type_is_reported(kind, value, problems):
     found, wrong = schema_check.convert_value(value, kind, "x")
     assert found is None
     assert [f"{each.field}: {each.value} {each.message}; {each.remedy}" for each in wrong] == problems
@@ -95,7 +94,7 @@ for each in threads:
 """
 
 
-def test_types_are_complete_before_threads_use_them() -> None:
+def test_types_are_complete_before_threads_use_them():
     # Without the preparation about half of the processes end with a segmentation fault.
     for _ in range(6):
         assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0

@@ -1,6 +1,5 @@
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any
 
 import pytest
 
@@ -8,7 +7,7 @@ from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.settings import PluginSettings, Settings, TaskResources, loader
 from backend_plugin.core.settings import value_parsers as parsers
-from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
+from backend_plugin.core.settings.engine import InvalidSettingValue
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from kfpytorch_common.causes import Cause
@@ -18,7 +17,7 @@ TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "toler
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 
 # The value from the YAML file and the parsed value.
-SAID: dict[str, tuple[Any, Any]] = {
+SAID = {
     "default-annotations": ({"a": "b"}, {"a": "b"}),
     "default-labels": ([{"a": 1}, {"B": True}], {"a": "1", "B": "true"}),
     "default-env-vars": ([{"A": "b"}, {"C": 0.5}], {"A": "b", "C": "0.5"}),
@@ -57,53 +56,53 @@ TYPO = {"effect": "NoSchedul"}
 LOGS = {"templates": [{"uri": "x"}]}
 
 
-def test_empty_settings_are_flyte_defaults() -> None:
+def test_empty_settings_are_flyte_defaults():
     assert settings.read({}) == Settings()
     assert settings.read(dict.fromkeys(SAID)) == Settings()
     assert settings.read({"default-annotations": {}, "default-tolerations": []}) == Settings()
 
 
 @pytest.mark.parametrize("key", SAID)
-def test_each_setting_is_read_under_its_flyte_name(key: str) -> None:
+def test_each_setting_is_read_under_its_flyte_name(key):
     value, meant = SAID[key]
     assert settings.read({key: value}) == Settings(**{key.replace("-", "_"): meant})
 
 
-def test_each_setting_has_a_test_row() -> None:
+def test_each_setting_has_a_test_row():
     assert {key.replace("-", "_") for key in SAID} | {"kfpytorch", "judging", "logs"} == set(
         Settings.__dataclass_fields__
     )
 
 
-def reject(section: Any) -> tuple[Problem, ...]:
+def reject(section) -> tuple[Problem, ...]:
     with pytest.raises(InvalidSettings) as refusal:
         settings.read(section)
     return refusal.value.problems
 
 
-def test_unknown_pod_field_in_a_setting_is_rejected_with_its_path() -> None:
+def test_unknown_pod_field_in_a_setting_is_rejected_with_its_path():
     terms = "requiredDuringSchedulingIgnoredDuringExecution"
     (found,) = reject({"default-affinity": {"podAffinity": {terms: [{}, {"topology": "x"}]}}})
     path = f"podAffinity.{terms}[1].topology"
     assert (found.field, found.message) == ("default-affinity", f"has the unknown field {path}")
 
 
-def test_problems_of_a_gang_are_reported_with_those_of_other_settings() -> None:
+def test_problems_of_a_gang_are_reported_with_those_of_other_settings():
     found = reject({"kfpytorch": {"gang": {"scheduler": "slurm", "foo": 1}, "max-disruptions": -1}})
     names = ("gang.foo", "gang.scheduler", "max-disruptions")
     assert sorted(each.field for each in found) == [f"kfpytorch.{name}" for name in names]
 
 
-def test_long_value_is_truncated_in_the_problem() -> None:
+def test_long_value_is_truncated_in_the_problem():
     (problem,) = reject({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
     assert len(str(problem)) < 400
 
 
-def test_settings_of_other_flyte_plugins_are_ignored() -> None:
+def test_settings_of_other_flyte_plugins_are_ignored():
     assert settings.read({"co-pilot": {"image": "x"}, "inject-finalizer": True}) == Settings()
 
 
-def test_task_resources_of_the_platform_are_read() -> None:
+def test_task_resources_of_the_platform_are_read():
     resources = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
     read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": resources}})
     assert read.kfpytorch == PluginSettings(
@@ -113,7 +112,7 @@ def test_task_resources_of_the_platform_are_read() -> None:
     )
 
 
-def test_timeouts_are_read_from_flyte_settings_and_ours() -> None:
+def test_timeouts_are_read_from_flyte_settings_and_ours():
     section = {
         "pod-pending-timeout": "1h30m",
         "image-pull-backoff-grace-period": "0",
@@ -134,7 +133,7 @@ def test_timeouts_are_read_from_flyte_settings_and_ours() -> None:
     )
 
 
-def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
+def test_each_field_of_timeouts_and_logs_can_be_set():
     everything = {
         "kubernetes-enabled": True,
         # Flyte ignores `scheme` now, but existing files may contain it.
@@ -161,7 +160,7 @@ def test_each_field_of_timeouts_and_logs_can_be_set() -> None:
     }
 
 
-def by_cause(timeouts: dict[str, str]) -> dict[str, Any]:
+def by_cause(timeouts: dict[str, str]):
     return {"kfpytorch": {"timeouts": {"queue-timeout-by-cause": timeouts}}}
 
 
@@ -180,11 +179,11 @@ def by_cause(timeouts: dict[str, str]) -> dict[str, Any]:
         ({"kfpytorch": {"logs": LOGS}}, "Object contains unknown field `uri` - at `$[0]`"),
     ],
 )
-def test_invalid_timeouts_and_logs_are_problems(section: Any, message: str) -> None:
+def test_invalid_timeouts_and_logs_are_problems(section, message):
     assert [problem.message for problem in reject(section)] == [message]
 
 
-def test_variables_are_read_from_the_given_environment() -> None:
+def test_variables_are_read_from_the_given_environment():
     section = {"default-env-vars": {"A": "a"}, "default-env-vars-from-env": {"B": "HOME", "C": "MISSING"}}
     assert settings.read(section, {"HOME": "/root"}).default_env_vars == {"A": "a", "B": "/root", "C": ""}
 
@@ -209,7 +208,7 @@ def test_variables_are_read_from_the_given_environment() -> None:
         ({"default-tolerations": [{"keyToBear": "a"}]}, "default-tolerations", "[{'keyToBear': 'a'}]"),
     ],
 )
-def test_invalid_setting_is_a_problem(section: Any, field: str, value: str) -> None:
+def test_invalid_setting_is_a_problem(section, field, value):
     assert [(problem.field, problem.value) for problem in reject(section)] == [(field, value)]
 
 
@@ -222,12 +221,12 @@ def test_invalid_setting_is_a_problem(section: Any, field: str, value: str) -> N
         ([], None),
     ],
 )
-def test_similar_setting_name_is_suggested(section: Any, name: str | None) -> None:
+def test_similar_setting_name_is_suggested(section, name):
     (problem,) = reject(section)
     assert name is None or problem.remedy == f"did you mean {name}?"
 
 
-def test_each_key_has_a_field_or_is_part_of_one() -> None:
+def test_each_key_has_a_field_or_is_part_of_one():
     assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*loader.list_keys()}
     assert not {"inject-finalizer"} & {*loader.list_keys()}
     assert loader.list_named_sections() == (
@@ -259,7 +258,7 @@ CHOICE = parsers.build_choice_parser("a", "b")
         (parsers.message_size, "64Ki", 65_536),
     ],
 )
-def test_valid_value_is_parsed(parser: Parser, value: Any, expected: Any) -> None:
+def test_valid_value_is_parsed(parser, value, expected):
     assert parser(value) == expected
 
 
@@ -279,6 +278,6 @@ def test_valid_value_is_parsed(parser: Parser, value: Any, expected: Any) -> Non
         (parsers.message_size, "2Gi"),
     ],
 )
-def test_invalid_value_is_rejected(parser: Parser, value: Any) -> None:
+def test_invalid_value_is_rejected(parser, value):
     with pytest.raises(InvalidSettingValue):
         parser(value)

@@ -1,7 +1,6 @@
 """Tests for the signatures of job references and jobs."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,16 +17,16 @@ REF = JobRef(dialect=DEFAULT.name, namespace="ns", name="f1-n0-0", output_prefix
 PREFIX = "kfpytorch.flyte.org/output-prefix"
 
 
-def job(**annotations: str) -> Any:
+def job(**annotations: str):
     return {"metadata": {"namespace": "ns", "name": "j", "annotations": {PREFIX: "s3://b/0", **annotations}}}
 
 
-def is_authentic(job: Any, keys: SigningKeys = KEYS) -> bool:
+def is_authentic(job, keys: SigningKeys = KEYS) -> bool:
     metadata = job["metadata"]
     return signing.is_job_authentic(metadata["namespace"], metadata["name"], metadata["annotations"], keys)
 
 
-def test_signed_reference_is_decoded_by_every_release() -> None:
+def test_signed_reference_is_decoded_by_every_release():
     data = job_ref.encode(REF, KEYS)
     assert job_ref.decode(data) == REF
     assert len(job_ref_pb2.JobRef.FromString(data).signature) == signing.SIGNATURE_BYTES
@@ -35,7 +34,7 @@ def test_signed_reference_is_decoded_by_every_release() -> None:
 
 
 @pytest.mark.parametrize("field", ["namespace", "name", "output_prefix", "uid", "refusal"])
-def test_changed_field_invalidates_the_signature_of_a_reference(field: str) -> None:
+def test_changed_field_invalidates_the_signature_of_a_reference(field):
     signature = job_ref.encode(REF, KEYS)[-34:]
     changed = job_ref.encode(replace(REF, **{field: "other"})) + signature
     assert not job_ref.is_authentic(changed, UNSIGNED)
@@ -60,16 +59,14 @@ BEFORE, AFTER = SigningKeys(keys=(OLD,)), SigningKeys(keys=(NEW,))
         (job_ref.encode(REF, BEFORE), AFTER, False),
     ],
 )
-def test_reference_is_authentic_if_a_key_signed_it_or_none_is_needed(
-    data: bytes, keys: SigningKeys, *, authentic: bool
-) -> None:
+def test_reference_is_authentic_if_a_key_signed_it_or_none_is_needed(data, keys, authentic):
     assert job_ref.is_authentic(data, keys) is authentic
 
 
-def test_job_signature_covers_name_prefix_and_task() -> None:
+def test_job_signature_covers_name_prefix_and_task():
     assert not is_authentic(job())
     assert is_authentic(job(), UNSIGNED)
-    signed: Any = signing.sign_job(job(), KEYS)
+    signed = signing.sign_job(job(), KEYS)
     assert is_authentic(signed)
     annotations = signed["metadata"]["annotations"]
     for changed in (
@@ -84,5 +81,5 @@ def test_job_signature_covers_name_prefix_and_task() -> None:
     assert is_authentic({"metadata": {**signed["metadata"], "annotations": {**annotations, "note": "x"}}})
 
 
-def test_signature_depends_on_the_boundaries_of_the_parts() -> None:
+def test_signature_depends_on_the_boundaries_of_the_parts():
     assert KEYS.sign(b"a", b"bc") != KEYS.sign(b"a", b"b", b"c") != KEYS.sign(b"ab", b"c")

@@ -20,19 +20,17 @@ DEADLINES = st.builds(
 
 
 @given(WORDS, st.integers(0, 99), DEADLINES, st.dictionaries(WORDS, WORDS))
-def test_task_annotation_is_equal_after_encoding_and_decoding(
-    word: str, attempt: int, deadlines: Deadlines, config: dict[str, str]
-) -> None:
+def test_task_annotation_is_equal_after_encoding_and_decoding(word, attempt, deadlines, config):
     run = a_run(execution=word, task_name=word, attempt=attempt, output_prefix=word, namespace="ns")
     annotations = {ANNOTATION: encode(run, deadlines, config), "kfpytorch.flyte.org/output-prefix": word}
     assert read(annotations, "ns") == TaskAnnotation(run=run, deadlines=deadlines, task_config=config)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"attempt": "x"}', "\ud800"])
-def test_unreadable_task_annotation_is_ignored(text: str) -> None:
+def test_unreadable_task_annotation_is_ignored(text):
     assert read({ANNOTATION: text}, "ns") is None
 
 
-def test_unknown_fields_of_a_later_version_are_ignored() -> None:
+def test_unknown_fields_of_a_later_version_are_ignored():
     origin = read({ANNOTATION: '{"execution": "f1", "colour": "red"}'}, "ns")
     assert origin.run.execution == "f1"

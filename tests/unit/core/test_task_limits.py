@@ -1,7 +1,6 @@
 """Tests for the limits on the problems, bytes and containers of a task."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from builders import a_run, a_template, reject
@@ -22,11 +21,11 @@ def problem(number: int) -> Problem:
     return Problem(field=f"f{number}", value="7", message="is odd", remedy="write 8")
 
 
-def refused(template: Any) -> list[str]:
+def refused(template) -> list[str]:
     return [each.field for each in reject(plan, template, a_run(), settings.read({}))]
 
 
-def test_problem_search_stops_at_the_limit() -> None:
+def test_problem_search_stops_at_the_limit():
     made: list[int] = []
 
     def endless() -> Iterator[Problem]:
@@ -40,7 +39,7 @@ def test_problem_search_stops_at_the_limit() -> None:
     assert len(caught.value.problems) == MOST_PROBLEMS == len(made) + 1
 
 
-def test_problems_of_several_stages_are_each_reported_once_and_in_order() -> None:
+def test_problems_of_several_stages_are_each_reported_once_and_in_order():
     def stages() -> None:
         with collect_problems() as problems:
             problems.append(problem(2))
@@ -50,13 +49,13 @@ def test_problems_of_several_stages_are_each_reported_once_and_in_order() -> Non
     assert (fields[:3], len(fields)) == (["f2", "f1", "f100"], MOST_PROBLEMS)
 
 
-def test_task_with_many_problems_is_rejected_with_some_of_them() -> None:
+def test_task_with_many_problems_is_rejected_with_some_of_them():
     tolerations = [{"key": 5}] * 1_000
     wide = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"worker": {"tolerations": tolerations}}}
     assert len(refused(a_template(wide))) == MOST_PROBLEMS
 
 
-def test_custom_of_a_task_has_a_size_limit() -> None:
+def test_custom_of_a_task_has_a_size_limit():
     wide = {"workerReplicas": {"replicas": 1}, "x": "y" * CUSTOM_BYTES}
     (found,) = reject(plan, a_template(wide), a_run(), settings.read({}))
     assert (found.field, found.message) == ("custom", "is larger than the limit of 262,144 bytes")
@@ -71,7 +70,7 @@ def test_custom_of_a_task_has_a_size_limit() -> None:
         (0, 262_144, ["metadata.metadata.annotations"]),
     ],
 )
-def test_annotations_have_a_size_limit(of_pod: int, of_task: int, fields: list[str]) -> None:
+def test_annotations_have_a_size_limit(of_pod, of_task, fields):
     pod = {
         "podSpec": {"containers": [{"name": "main", "image": "i"}]},
         "metadata": {"annotations": {"a": "x" * of_pod}},
@@ -86,7 +85,7 @@ def test_annotations_have_a_size_limit(of_pod: int, of_task: int, fields: list[s
     assert found == fields
 
 
-def test_pod_has_a_limited_number_of_containers() -> None:
+def test_pod_has_a_limited_number_of_containers():
     containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
     pod = {"podSpec": {"containers": containers}}
     wide = a_template({"workerReplicas": {"replicas": 1}}, container=None, k8sPod=pod)

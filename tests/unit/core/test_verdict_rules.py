@@ -73,9 +73,9 @@ def test_timeout_changes_the_verdict(job, pods, more, rules, now, expected):
 
 def test_unknown_cause_or_state_raises_an_assertion_error():
     with pytest.raises(AssertionError):
-        is_retryable("new")  # type: ignore[arg-type]
+        is_retryable("new")
     with pytest.raises(AssertionError):
-        judge_status(JobStatus(state="new", job=None), JudgingContext(), BEGAN)  # type: ignore[arg-type]
+        judge_status(JobStatus(state="new", job=None), JudgingContext(), BEGAN)
 
 
 @pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])

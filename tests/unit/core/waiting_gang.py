@@ -1,9 +1,8 @@
 """Builders for a waiting gang and for the objects of its schedulers and queues."""
 
 import json
-from typing import Any
 
-from cluster import Manifest, at, condition, job, pod, verdict
+from cluster import at, condition, job, pod, verdict
 
 from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.names import PLACE, PLACE_OF
@@ -12,7 +11,7 @@ from backend_plugin.core.scheduling import gang_annotation
 ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 
 
-def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **fields: Any) -> Manifest:
+def gang(*conditions, workers: int = 4, started: float | None = 1, **fields):
     """Return a job with a master and some workers that request two GPUs each."""
     roles = [
         {"name": "master", "count": 1, "requests": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}},
@@ -23,16 +22,16 @@ def gang(*conditions: Manifest, workers: int = 4, started: float | None = 1, **f
     return made
 
 
-def members(workers: int = 4, *conditions: Manifest) -> list[Manifest]:
+def members(workers: int = 4, *conditions):
     names = ["master-0", *(f"worker-{index}" for index in range(workers))]
     return [pod(name, "Pending", node="", conditions=list(conditions)) for name in names]
 
 
-def build_waiting_members(message: str, workers: int = 4, reason: str = "Unschedulable") -> list[Manifest]:
+def build_waiting_members(message: str, workers: int = 4, reason: str = "Unschedulable"):
     return members(workers, condition("PodScheduled", "False", since=2, reason=reason, message=message))
 
 
-def holder(name: str, role: str, *conditions: Manifest, node: str = "") -> Manifest:
+def holder(name: str, role: str, *conditions, node: str = ""):
     """Return a placeholder pod for the role."""
     labels = {PLACE: role, PLACE_OF: "j"}
     return {
@@ -42,12 +41,12 @@ def holder(name: str, role: str, *conditions: Manifest, node: str = "") -> Manif
     }
 
 
-def event(message: str, *, name: str = "j-master-0", kind: str = "Pod", **fields: Any) -> Manifest:
+def event(message: str, *, name: str = "j-master-0", kind: str = "Pod", **fields):
     about = {"kind": kind, "name": name}
     return {"involvedObject": about, "message": message, "lastTimestamp": at(5), "reason": "X", **fields}
 
 
-def group(api: str, *conditions: Manifest, kind: str = "PodGroup", **status: Any) -> Manifest:
+def group(api: str, *conditions, kind: str = "PodGroup", **status):
     spec = status.pop("spec", {"queue": "team"})
     return {
         "apiVersion": f"{api}/v1",
@@ -62,7 +61,7 @@ def first_line(result: Verdict) -> str:
     return result.message.partition("\n")[0]
 
 
-def waiting_line(*pods: Manifest, job: Manifest | None = None, **observed: Any) -> str:
+def waiting_line(*pods, job=None, **observed) -> str:
     """Return the first line of the message about a waiting gang."""
     result = verdict(job or gang(), *pods, **observed)
     assert result.phase.value == "WAITING_FOR_RESOURCES", result

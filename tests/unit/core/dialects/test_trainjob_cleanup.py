@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -47,14 +46,14 @@ def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupAc
     return verdict, plan_cleanup(observed, verdict, now)
 
 
-def with_patch(job: Any, patch: Any) -> Any:
+def with_patch(job, patch):
     """Return the job after a merge patch."""
     metadata = {**job["metadata"]}
     metadata["annotations"] = {**metadata["annotations"], **patch["metadata"]["annotations"]}
     return {**job, "metadata": metadata, "spec": {**job["spec"], **patch.get("spec", {})}}
 
 
-def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> None:
+def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
     job = build_job(max_restarts=1)
     observed = observe(job, build_running(0), build_running(1), pod_groups=[WORKLOAD])
     verdict, todo = judged(observed)
@@ -72,7 +71,7 @@ def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated() -> No
 
 
 @pytest.mark.parametrize("changed", [{"foreign": True}, {"active": False}, {"api": "other"}])
-def test_only_an_active_workload_of_the_job_is_deactivated(changed: Any) -> None:
+def test_only_an_active_workload_of_the_job_is_deactivated(changed):
     observed = observe(build_job(), build_running(0), build_running(1), pod_groups=[WORKLOAD])
     groups = tuple(structs.replace(each, **changed) for each in observed.pod_groups)
     assert judged(structs.replace(observed, pod_groups=groups))[1].groups == ()
@@ -85,7 +84,7 @@ def cancel(observed: Observed, seconds: float = 50) -> CleanupActions:
     return plan_cancellation(observed, "wrong data", BEGAN + timedelta(seconds=seconds))
 
 
-def test_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
+def test_cancelled_job_ends_by_its_pods_which_keep_their_logs():
     job = build_job(max_disruptions=10)
     todo = cancel(observe(job, build_running(0), build_running(1)))
     assert todo.patch.keys() == {"metadata"}
@@ -106,7 +105,7 @@ def test_cancelled_job_ends_by_its_pods_which_keep_their_logs() -> None:
     ],
     ids=["restarted", "pending", "none"],
 )
-def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options: Any, pods: Any) -> None:
+def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options, pods):
     todo = cancel(observe(build_job(**options), *pods))
     assert todo.patch["spec"] == {"suspend": True}
 
@@ -114,8 +113,8 @@ def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options: Any, po
 # ---- pod groups
 
 
-def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_last_pod() -> None:
-    group: Any = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}
+def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_last_pod():
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}
     job = build_job(max_restarts=1)
     job["metadata"]["annotations"][companions.ANNOTATION] = json.dumps([group])
     suspended = with_patch(job, judged(observe(job, build_running(0), build_running(1)))[1].patch)
@@ -131,7 +130,7 @@ def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_l
 # ---- derived ends
 
 
-def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_it() -> None:
+def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_it():
     job = build_job(max_disruptions=1)
     pods = build_running(0, attempt=2, created=40), build_running(1, attempt=2, created=40)
     verdict, todo = judged(observe(job, *pods, pod_groups=[WORKLOAD]), seconds=60)
@@ -149,14 +148,14 @@ def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_i
     ("ttl", "seconds", "expired"),
     [(None, 10_000, False), (60, 159, False), (60, 161, True), (0, 129, False), (0, 131, True)],
 )
-def test_job_is_deleted_after_its_time_to_live(ttl: int | None, seconds: float, expired: bool) -> None:
+def test_job_is_deleted_after_its_time_to_live(ttl, seconds, expired):
     job = build_job(COMPLETE, max_restarts=1, **({} if ttl is None else {"ttl_seconds": ttl}))
     observed = observe(job, build_ended(0), build_ended(1), outputs=True)
     assert is_expired(observed.job, BEGAN + timedelta(seconds=seconds)) is expired
     assert judged(observed, seconds)[1].delete is expired
 
 
-def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job() -> None:
+def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job():
     job = build_job(max_restarts=1, ttl_seconds=60)
     todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
     kept = observe(with_patch(job, todo.patch)).job
@@ -165,7 +164,7 @@ def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job() -> 
     assert not is_expired(running, BEGAN + timedelta(seconds=10_000))
 
 
-def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_suspended() -> None:
+def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_suspended():
     job = build_job(max_restarts=1)
     verdict, todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)
     for manifest, seconds in ((job, None), (with_patch(job, todo.patch), 200)):
@@ -174,7 +173,7 @@ def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_s
         assert ended == (None if seconds is None else BEGAN + timedelta(seconds=seconds))
 
 
-def test_log_link_of_a_job_that_this_server_has_suspended_ends_at_the_time_of_the_verdict() -> None:
+def test_log_link_of_a_job_that_this_server_has_suspended_ends_at_the_time_of_the_verdict():
     job = build_job(max_restarts=1)
     todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
     template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
@@ -189,9 +188,7 @@ def test_log_link_of_a_job_that_this_server_has_suspended_ends_at_the_time_of_th
 @pytest.mark.parametrize(
     ("ttl", "hours", "is_orphan"), [(None, 2.9, False), (None, 3, True), (86_400, 3, False)]
 )
-def test_time_of_the_verdict_is_the_end_of_an_orphan_that_this_server_has_suspended(
-    ttl: int | None, hours: float, is_orphan: bool
-) -> None:
+def test_time_of_the_verdict_is_the_end_of_an_orphan_that_this_server_has_suspended(ttl, hours, is_orphan):
     job = build_job(max_restarts=1, **({} if ttl is None else {"ttl_seconds": ttl}))
     job["metadata"]["annotations"] |= {
         "kfpytorch.flyte.org/task": '{"execution": "f1"}',

@@ -1,7 +1,6 @@
 """Tests of the conditions that are derived from the pods of a TrainJob, and of the pods that count."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from train_job_objects import (
@@ -28,7 +27,7 @@ from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 SCALES = {"nodes": 3, "min_nodes": 2}
 
 
-def derive(job: Any, *pods: Any, **more: Any) -> list[tuple[str, str, float | None]]:
+def derive(job, *pods, **more) -> list[tuple[str, str, float | None]]:
     """Return the type, reason and time of each condition."""
     found = observe(job, *pods, **more).job
     return [
@@ -53,7 +52,7 @@ def list_pods(observed: Observed) -> list[str]:
         ([build_pod(0, attempt=1, created=40)], [(job_conditions.RESTARTING, "", 40)]),
     ],
 )
-def test_start_and_restart_are_derived_from_the_pods(pods: Any, expected: Any) -> None:
+def test_start_and_restart_are_derived_from_the_pods(pods, expected):
     assert derive(build_job(), *pods) == expected
 
 
@@ -66,7 +65,7 @@ def test_start_and_restart_are_derived_from_the_pods(pods: Any, expected: Any) -
         ("TrainJob", "j", False),
     ],
 )
-def test_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, restarts: bool) -> None:
+def test_start_of_another_pod_shows_that_the_job_has_run(kind, name, restarts):
     event = {"reason": "Started", "involvedObject": {"kind": kind, "name": name}}
     pod = build_pod(0)
     pod["metadata"]["name"] = "j-node-0-0-aaaaa"
@@ -77,7 +76,7 @@ def test_start_of_another_pod_shows_that_the_job_has_run(kind: str, name: str, r
 # ---- pods
 
 
-def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts() -> None:
+def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts():
     pods = [
         build_ended(0, 1, suffix="first"),
         build_running(0, attempt=1, suffix="older", created=10),
@@ -97,7 +96,7 @@ def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts() -> None:
     ],
     ids=["deleted", "over", "older"],
 )
-def test_deleted_or_ended_or_older_pod_is_superseded(one: Any, other: Any) -> None:
+def test_deleted_or_ended_or_older_pod_is_superseded(one, other):
     one["metadata"]["name"], other["metadata"]["name"] = "j-node-0-0-ooooo", "j-node-0-0-nnnnn"
     for pods in ([one, other], [other, one]):
         assert list_pods(observe(build_job(nodes=1), *pods)) == ["j-node-0-0-nnnnn"]
@@ -111,7 +110,7 @@ def test_deleted_or_ended_or_older_pod_is_superseded(one: Any, other: Any) -> No
         ([build_pod(0, created=30, attempt=1)], 0),
     ],
 )
-def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods: Any, started: float | None) -> None:
+def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods, started):
     job = observe(build_job(), *pods).job
     assert job.started == (None if started is None else BEGAN + timedelta(seconds=started))
 
@@ -132,14 +131,14 @@ def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods: Any, started
         ([build_pod(0, "Succeeded"), build_pod(1, "Succeeded")], None),
     ],
 )
-def test_elastic_job_succeeds_without_nodes_that_were_never_placed(pods: Any, ended: Any) -> None:
+def test_elastic_job_succeeds_without_nodes_that_were_never_placed(pods, ended):
     found = derive(build_job(**SCALES), *pods)[1:]
     assert found == ([] if ended is None else [(job_conditions.SUCCEEDED, "NodesSucceeded", ended)])
     job = observe(build_job(**SCALES), *pods).job
     assert job.unfinished is (ended is not None)
 
 
-def test_job_of_fixed_size_needs_all_nodes_to_succeed() -> None:
+def test_job_of_fixed_size_needs_all_nodes_to_succeed():
     for options in ({"nodes": 2}, {"nodes": 2, "min_nodes": 2}):
         found = derive(build_job(**options), build_ended(0), build_ended(1))
         assert found == [(job_conditions.RUNNING, "", 5)]
@@ -154,9 +153,7 @@ def test_job_of_fixed_size_needs_all_nodes_to_succeed() -> None:
         (9, {"max_restarts": 1}, False),
     ],
 )
-def test_job_with_more_restarts_than_the_platform_permits_fails(
-    attempt: int, options: Any, fails: bool
-) -> None:
+def test_job_with_more_restarts_than_the_platform_permits_fails(attempt, options, fails):
     pods = build_pod(0, attempt=attempt, created=50), build_pod(1, attempt=attempt, created=60)
     found = derive(build_job(**options), *pods)[1:]
     assert found == ([(job_conditions.FAILED, "DisruptionLimitExceeded", 60)] if fails else [])
@@ -168,24 +165,24 @@ def test_job_with_more_restarts_than_the_platform_permits_fails(
 
 
 @pytest.mark.parametrize(("restarts", "spec"), [(0, {}), (2, None)])
-def test_job_without_restarts_needs_no_spec_change_to_stop(restarts: int, spec: Any) -> None:
+def test_job_without_restarts_needs_no_spec_change_to_stop(restarts, spec):
     job = observe(build_job(max_restarts=restarts, ttl_seconds=5)).job
     assert DIALECTS["TrainJob"].build_stop_spec(job) == spec
 
 
-def test_observed_state_without_a_job_is_unchanged() -> None:
+def test_observed_state_without_a_job_is_unchanged():
     observed = observe(None, build_running(0), build_ended(0, 1, suffix="first"))
     assert DIALECTS["TrainJob"].interpret(observed) is observed
     assert list_pods(observed) == ["j-node-0-0-aaaaa", "j-node-0-0-first"]
 
 
-def as_launcher(pod: Any) -> Any:
+def as_launcher(pod):
     pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "launcher"
     pod["metadata"]["name"] = pod["metadata"]["name"].replace("node", "launcher")
     return pod
 
 
-def as_other_node(pod: Any) -> Any:
+def as_other_node(pod):
     pod["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
     return pod
 
@@ -202,9 +199,7 @@ def as_other_node(pod: Any) -> Any:
         ),
     ],
 )
-def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(
-    options: Any, pods: Any, expected: list[str]
-) -> None:
+def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(options, pods, expected):
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
     observed = observe(build_job(nodes=3, **options), *pods)
     links = build_links(observed.job, observed.pods, JudgingContext(logs=logs), BEGAN)
@@ -214,7 +209,7 @@ def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(
 @pytest.mark.parametrize(
     ("pod", "node"), [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
 )
-def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod: str, node: str) -> None:
+def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod, node):
     event = Event(reason="Preempted", kind="Pod", name=pod, at=parse_time(at(80)))
     (death,) = event_terminations.list_event_terminations([event], (), None, {}, launcher=True)
     assert death.failure.replica == node
@@ -224,7 +219,7 @@ def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod: st
     assert death.failure.replica == node
 
 
-def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded() -> None:
+def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded():
     error = {"worker": "j-node-0-0-gone1", "message": "ValueError: no", "timestamp": at(90)}
     observed = observe(
         build_job(build_condition("Complete", 92), launcher=True),

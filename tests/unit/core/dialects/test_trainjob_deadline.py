@@ -1,7 +1,6 @@
 """Tests of the deadline of a TrainJob, whose start is recorded because a restart replaces all its pods."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from train_job_objects import BEGAN, at, build_condition, build_job, build_pod, build_running, observe
@@ -17,7 +16,7 @@ RULES = JudgingContext(deadlines=Deadlines(active_seconds=100))
 RESUMED = {"type": "Suspended", "status": "False", "reason": "Resumed", "lastTransitionTime": at(60)}
 
 
-def build_started_job(start: float | None, *conditions: Any) -> dict[str, Any]:
+def build_started_job(start: float | None, *conditions):
     """Build a job with a recorded start."""
     job = build_job(*conditions, max_restarts=2)
     if start is not None:
@@ -25,7 +24,7 @@ def build_started_job(start: float | None, *conditions: Any) -> dict[str, Any]:
     return job
 
 
-def list_nodes(since: float, attempt: int) -> list[Any]:
+def list_nodes(since: float, attempt: int):
     return [build_running(index, since, created=since - 1, attempt=attempt) for index in (0, 1)]
 
 
@@ -46,20 +45,20 @@ def list_nodes(since: float, attempt: int) -> list[Any]:
         *("recorded before a suspension", "recorded after one", "recorded in the future"),
     ],
 )
-def test_deadline_counts_from_the_recorded_start(job: Any, since: float, now: float, is_over: bool) -> None:
+def test_deadline_counts_from_the_recorded_start(job, since, now, is_over):
     verdict = judge(observe(job, *list_nodes(since, attempt=1)), RULES, BEGAN + timedelta(seconds=now))
     expected = (Phase.FAILED, "DeadlineExceeded") if is_over else (Phase.RUNNING, "Running")
     assert (verdict.phase, verdict.reason) == expected
 
 
-def find_start(job: Any, *pods: Any, rules: JudgingContext = RULES) -> str | None:
+def find_start(job, *pods, rules: JudgingContext = RULES) -> str | None:
     """Return the start that must be recorded."""
     observed = observe(job, *pods)
-    patch: Any = build_start_patch(observed.job, rules, lambda: observed)
+    patch = build_start_patch(observed.job, rules, lambda: observed)
     return None if patch is None else patch["metadata"]["annotations"][ANNOTATION]
 
 
-def test_start_is_recorded_once_the_job_runs_and_again_after_a_suspension() -> None:
+def test_start_is_recorded_once_the_job_runs_and_again_after_a_suspension():
     assert find_start(build_job(), build_pod(0), build_pod(1)) is None
     assert find_start(build_job(), build_running(0, 7), build_pod(1)) == at(7)
     assert find_start(build_started_job(7), build_running(0, 7), build_pod(1)) is None
@@ -70,7 +69,7 @@ def test_start_is_recorded_once_the_job_runs_and_again_after_a_suspension() -> N
     assert find_start(build_job(RESUMED), *list_nodes(50, attempt=0)) == at(60)
 
 
-def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job() -> None:
+def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job():
     nodes = list_nodes(5, attempt=0)
     assert find_start(build_job(), *nodes, rules=JudgingContext()) is None
     assert find_start(build_job(build_condition("Complete")), *nodes) is None

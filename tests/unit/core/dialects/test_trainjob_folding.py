@@ -1,7 +1,5 @@
 """Tests of folding a master and workers into equal nodes."""
 
-from typing import Any
-
 import pytest
 from builders import decoded, reject
 from train_job_objects import REPLICAS, plan_train_job
@@ -9,7 +7,7 @@ from train_job_objects import REPLICAS, plan_train_job
 from backend_plugin.core.dialects.trainjob import folding
 
 
-def of_worker(**placement: Any) -> Any:
+def of_worker(**placement):
     return {"kfpytorch": {"worker": placement}}
 
 
@@ -26,19 +24,19 @@ WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
         (of_worker(podTemplate=WORKING), "workingDir", 'null and "/v"'),
     ],
 )
-def test_different_role_is_rejected_with_both_values(fields: Any, field: str, value: str) -> None:
+def test_different_role_is_rejected_with_both_values(fields, field, value):
     (problem,) = reject(plan_train_job, {**REPLICAS, **fields})
     assert (problem.field, problem.value) == (f"master and worker: {field}", value)
     assert problem.remedy == "use PyTorchJob, or make them equal"
 
 
-def test_master_or_workers_alone_are_nodes() -> None:
+def test_master_or_workers_alone_are_nodes():
     for custom, nodes in (({"masterReplicas": {"replicas": 1}}, 1), (REPLICAS, 3)):
         assert plan_train_job(custom).job["spec"]["trainer"]["numNodes"] == nodes
 
 
-def test_each_difference_of_sidecars_and_metadata_is_reported_by_field() -> None:
-    def build_pod(image: str, **metadata: Any) -> Any:
+def test_each_difference_of_sidecars_and_metadata_is_reported_by_field():
+    def build_pod(image: str, **metadata):
         env = [{"name": "A", "value": image}]
         containers = [{"name": "node", "image": "i"}, {"name": "side", "image": image, "env": env}]
         return {"metadata": {"labels": {"a": "b"}, **metadata}, "spec": {"containers": containers}}

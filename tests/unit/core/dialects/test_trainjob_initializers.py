@@ -1,7 +1,6 @@
 """Tests of the initializers of a TrainJob: manifests, rejections, and the state that their pods show."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from builders import reject
@@ -33,26 +32,26 @@ SIZE = {"size": "50Gi"}
 BOTH = {"dataset": DATASET, "model": MODEL, "storage": SIZE}
 
 
-def plan_with_data(options: Any, replicas: Any = REPLICAS, pod: Any = None, **fields: Any) -> Any:
+def plan_with_data(options, replicas=REPLICAS, pod=None, **fields):
     roles = {} if pod is None else {key: {"podTemplate": {"spec": pod}} for key in ("master", "worker")}
     return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **fields)
 
 
-def get_jobset(planned: Any) -> Any:
+def get_jobset(planned):
     (runtime,) = planned.prerequisites
     return runtime["spec"]["template"]["spec"]
 
 
-def get_pod(planned: Any, index: int) -> Any:
+def get_pod(planned, index: int):
     return get_jobset(planned)["replicatedJobs"][index]["template"]["spec"]["template"]["spec"]
 
 
-def list_problems(options: Any, **fields: Any) -> list[tuple[str, str]]:
+def list_problems(options, **fields) -> list[tuple[str, str]]:
     problems = reject(plan_with_data, options, **fields)
     return [(each.field.removeprefix("custom.kfpytorch.trainJob."), each.value) for each in problems]
 
 
-def test_job_name_leaves_room_for_the_pod_names_of_initializers() -> None:
+def test_job_name_leaves_room_for_the_pod_names_of_initializers():
     name = "f" + 40 * "x"
     for options, longest in ((BOTH, 33), ({"runtime": "r"}, 44)):
         planned = plan_with_data(options, run={"execution": name})
@@ -63,7 +62,7 @@ def test_job_name_leaves_room_for_the_pod_names_of_initializers() -> None:
         assert parse_job_name(pod) == job
 
 
-def test_volume_of_one_node_is_not_shared() -> None:
+def test_volume_of_one_node_is_not_shared():
     (policy,) = get_jobset(plan_with_data(BOTH, {"masterReplicas": {"replicas": 1}}))["volumeClaimPolicies"]
     (claim,) = policy["templates"]
     assert claim["spec"] == {
@@ -72,14 +71,14 @@ def test_volume_of_one_node_is_not_shared() -> None:
     }
 
 
-def test_initializer_images_are_set_by_the_platform() -> None:
+def test_initializer_images_are_set_by_the_platform():
     ours = {"dataset-initializer-image": "mirror/dataset:1", "model-initializer-image": "mirror/model:1"}
     planned = plan_with_data(BOTH, ours=ours)
     images = [get_pod(planned, index)["containers"][0]["image"] for index in (0, 1)]
     assert images == ["mirror/dataset:1", "mirror/model:1"]
 
 
-def test_initializer_has_the_service_account_and_the_annotations_of_the_nodes() -> None:
+def test_initializer_has_the_service_account_and_the_annotations_of_the_nodes():
     run = {"service_account": "trainer", "annotations": {"sidecar.istio.io/inject": "false"}}
     planned = plan_with_data({"dataset": DATASET, "storage": SIZE}, run=run)
     template = get_jobset(planned)["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -87,7 +86,7 @@ def test_initializer_has_the_service_account_and_the_annotations_of_the_nodes() 
     assert template["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
 
 
-def with_model(**fields: Any) -> Any:
+def with_model(**fields):
     return {"model": {**MODEL, **fields}, "storage": SIZE}
 
 
@@ -112,7 +111,7 @@ def with_model(**fields: Any) -> Any:
         (with_model(env={"X": "hf_" + 30 * "a"}), "model.env", '"X"'),
     ],
 )
-def test_invalid_source_or_storage_is_rejected(options: Any, field: str, value: str) -> None:
+def test_invalid_source_or_storage_is_rejected(options, field, value):
     assert list_problems(options) == [(field, value)]
 
 
@@ -130,7 +129,7 @@ MOUNTING = {
         (MOUNTING, "containers[node].volumeMounts"),
     ],
 )
-def test_pod_that_uses_the_volume_or_its_directory_is_rejected(pod: Any, field: str) -> None:
+def test_pod_that_uses_the_volume_or_its_directory_is_rejected(pod, field):
     ((found, _),) = list_problems({"dataset": DATASET, "storage": SIZE}, pod=pod)
     assert found == f"pod.spec.{field}"
 
@@ -138,14 +137,14 @@ def test_pod_that_uses_the_volume_or_its_directory_is_rejected(pod: Any, field: 
 # ---- status
 
 
-def build_data_job(*conditions: Any) -> Any:
+def build_data_job(*conditions):
     job = build_job(*conditions)
     job["spec"]["initializer"] = {"dataset": {"storageUri": "hf://a/b"}, "model": {"storageUri": "hf://c/d"}}
     job["status"]["jobsStatus"] = [{"name": "dataset-initializer"}]
     return job
 
 
-def as_initializer(pod: Any, role: str = "dataset-initializer") -> Any:
+def as_initializer(pod, role: str = "dataset-initializer"):
     pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = role
     pod["metadata"]["name"] = pod["metadata"]["name"].replace("node", role)
     for part in (pod["spec"]["containers"], pod["status"]["containerStatuses"]):
@@ -154,34 +153,34 @@ def as_initializer(pod: Any, role: str = "dataset-initializer") -> Any:
     return pod
 
 
-def judge_at(seconds: float, job: Any, *pods: Any, deadlines: Any = None, **more: Any) -> Verdict:
+def judge_at(seconds: float, job, *pods, deadlines=None, **more) -> Verdict:
     rules = JudgingContext(judging=JudgingSettings(**more), deadlines=deadlines or Deadlines())
     now = parse_time(at(seconds))
     return judge(observe(job, *pods), rules, now)
 
 
-def test_initializer_is_found_by_its_name() -> None:
+def test_initializer_is_found_by_its_name():
     job = observe(build_data_job()).job
     assert job_lookup.require_replica(job, "model-initializer-0") == "model-initializer-0"
     assert job_lookup.find_replica_ranks(job, "model-initializer", 0) is None
     assert job_lookup.list_replicas(job) == ["node-0", "node-1"]
 
 
-def test_long_download_exceeds_no_timeout() -> None:
+def test_long_download_exceeds_no_timeout():
     loading = as_initializer(build_running(0))
     limits = {"pending_timeout": timedelta(minutes=1), "no_status_timeout": timedelta(minutes=1)}
     verdict = judge_at(100_000, build_data_job(), loading, **limits)
     assert verdict.phase is Phase.INITIALIZING
 
 
-def mark_unschedulable(*pods: Any) -> None:
+def mark_unschedulable(*pods) -> None:
     for each in pods:
         each["status"]["conditions"] = [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
         ]
 
 
-def test_initializer_without_a_node_waits_for_resources() -> None:
+def test_initializer_without_a_node_waits_for_resources():
     pod = as_initializer(build_pod(0))
     mark_unschedulable(pod)
     verdict = judge_at(20, build_data_job(), pod)
@@ -189,7 +188,7 @@ def test_initializer_without_a_node_waits_for_resources() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(90 + 50, False), (90 + 70, True)])
-def test_queue_timeout_starts_after_the_download(seconds: float, over: bool) -> None:
+def test_queue_timeout_starts_after_the_download(seconds, over):
     done = as_initializer(build_ended(0, finished=90))
     nodes = [build_pod(index) for index in (0, 1)]
     mark_unschedulable(*nodes)
@@ -197,7 +196,7 @@ def test_queue_timeout_starts_after_the_download(seconds: float, over: bool) -> 
     assert verdict.phase.is_failure == over
 
 
-def build_failed(message: str, code: int = 1) -> Any:
+def build_failed(message: str, code: int = 1):
     pod = as_initializer(build_ended(0, code))
     (state,) = pod["status"]["containerStatuses"]
     state["state"]["terminated"]["message"] = message
@@ -213,7 +212,7 @@ def build_failed(message: str, code: int = 1) -> Any:
         ("", 137, Cause.OOM_HOST),
     ],
 )
-def test_failure_message_names_the_initializer_and_its_cause(message: str, code: int, cause: Cause) -> None:
+def test_failure_message_names_the_initializer_and_its_cause(message, code, cause):
     failed = build_failed(message, code)
     if code == 137:
         failed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
@@ -224,7 +223,7 @@ def test_failure_message_names_the_initializer_and_its_cause(message: str, code:
     assert message in verdict.message
 
 
-def test_replaced_initializer_is_not_the_cause_of_a_later_failure() -> None:
+def test_replaced_initializer_is_not_the_cause_of_a_later_failure():
     lost, done = build_failed("gone"), as_initializer(build_ended(0, created=20, suffix="bbbbb"))
     disruption = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     lost["status"]["conditions"] = [disruption]
@@ -235,13 +234,13 @@ def test_replaced_initializer_is_not_the_cause_of_a_later_failure() -> None:
     assert verdict.message.startswith("node-0 failed")
 
 
-def test_deleted_job_with_completed_initializers_is_a_retryable_failure() -> None:
+def test_deleted_job_with_completed_initializers_is_a_retryable_failure():
     verdict = judge_at(200, None, as_initializer(build_ended(0)))
     assert verdict.phase is Phase.RETRYABLE_FAILED
 
 
 @pytest.mark.parametrize("name", ["j-dataset-initializer-0", "j"])
-def test_failure_of_an_initializer_is_not_a_restart(name: str) -> None:
+def test_failure_of_an_initializer_is_not_a_restart(name):
     event = {"reason": "BackoffLimitExceeded", "involvedObject": {"kind": "Job", "name": name}}
     found = observe(build_data_job(), events=[event]).job
     assert any(each.type == "Restarting" for each in found.conditions) == (name == "j")

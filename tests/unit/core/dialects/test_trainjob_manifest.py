@@ -1,7 +1,6 @@
 """Tests of the TrainJob of a task, its TrainingRuntime, and the environment of its nodes."""
 
 import json
-from typing import Any
 
 import pytest
 from builders import reject
@@ -16,17 +15,17 @@ ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
 RETRIES = {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}}
 
 
-def get_jobset(custom: Any, **fields: Any) -> Any:
+def get_jobset(custom, **fields):
     (runtime,) = plan_train_job(custom, **fields).prerequisites
     return runtime["spec"]["template"]["spec"]
 
 
-def get_pod(custom: Any, **fields: Any) -> Any:
+def get_pod(custom, **fields):
     (replicated,) = get_jobset(custom, **fields)["replicatedJobs"]
     return replicated["template"]["spec"]["template"]
 
 
-def get_environment(custom: Any, **fields: Any) -> dict[str, Any]:
+def get_environment(custom, **fields):
     (container,) = get_pod(custom, **fields)["spec"]["containers"]
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
@@ -48,12 +47,12 @@ PER_ROLE = {"kfpytorch": {"master": {"numRetries": 1}, "worker": {"numRetries": 
         ({**RETRIED, "kfpytorch": {"trainJob": {"maxRestarts": 0}}}, 0),
     ],
 )
-def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom: Any, restarts: int) -> None:
+def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom, restarts):
     assert get_jobset(custom)["failurePolicy"]["maxRestarts"] == restarts
     assert get_train_job_options(plan_train_job(custom).job).get("maxRestarts", 0) == restarts
 
 
-def list_problems(custom: Any) -> list[tuple[str, str]]:
+def list_problems(custom) -> list[tuple[str, str]]:
     return [(problem.field, problem.value) for problem in reject(plan_train_job, custom)]
 
 
@@ -65,7 +64,7 @@ def list_problems(custom: Any) -> list[tuple[str, str]]:
         ({"runPolicy": {"backoffLimit": 7}}, RETRIES, "kfpytorch.numRetries", "3"),
     ],
 )
-def test_conflicting_restart_limits_are_rejected(custom: Any, extension: Any, field: str, value: str) -> None:
+def test_conflicting_restart_limits_are_rejected(custom, extension, field, value):
     assert list_problems({**REPLICAS, **custom, "kfpytorch": extension}) == [(f"custom.{field}", value)]
 
 
@@ -80,9 +79,7 @@ def test_conflicting_restart_limits_are_rejected(custom: Any, extension: Any, fi
         (REPLICAS, {"successPolicy": {"succeededIndexes": "0"}}, "kfpytorch.trainJob.successPolicy"),
     ],
 )
-def test_option_that_the_framework_does_not_support_is_rejected(
-    custom: Any, options: Any, field: str
-) -> None:
+def test_option_that_the_framework_does_not_support_is_rejected(custom, options, field):
     ((found, _),) = list_problems({**custom, "kfpytorch": {"trainJob": {"framework": "mpi", **options}}})
     assert found == f"custom.{field}"
 
@@ -90,21 +87,21 @@ def test_option_that_the_framework_does_not_support_is_rejected(
 FIXED = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
 
 
-def test_lost_node_of_an_elastic_job_without_a_range_restarts_all_nodes() -> None:
+def test_lost_node_of_an_elastic_job_without_a_range_restarts_all_nodes():
     (node,) = get_jobset(FIXED)["replicatedJobs"]
     (rule,) = node["template"]["spec"]["podFailurePolicy"]["rules"]
     assert rule["action"] == "FailJob"
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "PET_RDZV_ID"])
-def test_variable_that_each_node_gets_is_rejected_in_a_task(name: str) -> None:
+def test_variable_that_each_node_gets_is_rejected_in_a_task(name):
     container = {"image": "image:1", "env": [{"key": name, "value": "1"}, {"key": "A", "value": "1"}]}
     (problem,) = reject(plan_train_job, REPLICAS, container=container)
     assert problem.field.endswith(".env")
     assert (problem.value, problem.remedy) == (f'"{name}"', "leave it out")
 
 
-def test_disruption_limit_is_set_by_the_platform() -> None:
+def test_disruption_limit_is_set_by_the_platform():
     job = plan_train_job(REPLICAS, ours={"max-disruptions": 3}).job
     assert get_train_job_options(job) == {"maxDisruptions": 3}
 
@@ -113,12 +110,12 @@ def test_disruption_limit_is_set_by_the_platform() -> None:
     ("policy", "annotation"),
     [("CLEANPOD_POLICY_NONE", None), ("CLEANPOD_POLICY_ALL", "All"), ("CLEANPOD_POLICY_RUNNING", "Running")],
 )
-def test_clean_pod_policy_is_an_annotation(policy: str, annotation: str | None) -> None:
+def test_clean_pod_policy_is_an_annotation(policy, annotation):
     planned = plan_train_job({**REPLICAS, "runPolicy": {"cleanPodPolicy": policy}})
     assert planned.job["metadata"]["annotations"].get(names.CLEAN_POD_POLICY) == annotation
 
 
-def test_pod_groups_expected_from_the_operator_are_created_by_this_server() -> None:
+def test_pod_groups_expected_from_the_operator_are_created_by_this_server():
     operator, backend = (
         plan_train_job(ELASTIC, ours={"gang": {"scheduler": "coscheduling", "pod-groups-by": creator}})
         for creator in ("operator", "backend")
@@ -127,7 +124,7 @@ def test_pod_groups_expected_from_the_operator_are_created_by_this_server() -> N
     assert operator.companions("u") == backend.companions("u") != ()
 
 
-def test_each_port_has_a_name_and_one_entry() -> None:
+def test_each_port_has_a_name_and_one_entry():
     ports = [
         {"containerPort": 8080},
         {"containerPort": 8080},
@@ -144,7 +141,7 @@ def test_each_port_has_a_name_and_one_entry() -> None:
 JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
 
 
-def test_jax_nodes_have_the_variables_of_the_jax_policy_of_trainer() -> None:
+def test_jax_nodes_have_the_variables_of_the_jax_policy_of_trainer():
     env = get_environment({**REPLICAS, **JAX})
     assert env["JAX_COORDINATOR_ADDRESS"] == f"{env['MASTER_ADDR']}:29500"
     assert (env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]) == ("3", INDEX)
@@ -153,7 +150,7 @@ def test_jax_nodes_have_the_variables_of_the_jax_policy_of_trainer() -> None:
     assert "JAX_PROCESS_ID" not in get_environment(REPLICAS)
 
 
-def test_jax_processes_of_a_node_derive_their_numbers_from_the_node() -> None:
+def test_jax_processes_of_a_node_derive_their_numbers_from_the_node():
     custom = {**FIXED, **JAX}
     env = get_environment(custom)
     assert (env["JAX_NUM_PROCESSES"], env["WORLD_SIZE"], env["PET_NODE_RANK"]) == ("32", "32", INDEX)
@@ -167,7 +164,7 @@ MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
 OF_MPI = {**FIXED, **MPI}
 
 
-def test_mpi_job_has_a_launcher_as_its_first_node() -> None:
+def test_mpi_job_has_a_launcher_as_its_first_node():
     planned = plan_train_job(OF_MPI)
     (runtime,) = planned.prerequisites
     assert runtime["spec"]["mlPolicy"] == {
@@ -205,7 +202,7 @@ OWN_VARIABLES = [
 ]
 
 
-def test_volume_mount_and_variable_that_trainer_adds_to_mpi_nodes_are_rejected() -> None:
+def test_volume_mount_and_variable_that_trainer_adds_to_mpi_nodes_are_rejected():
     container = {"name": "primary", "volumeMounts": OWN_MOUNTS, "env": OWN_VARIABLES}
     template = {"podTemplate": {"spec": {**OWN_VOLUMES, "containers": [container]}}}
     roles = {"master": template, "worker": template}
@@ -221,10 +218,8 @@ def test_volume_mount_and_variable_that_trainer_adds_to_mpi_nodes_are_rejected()
 @pytest.mark.parametrize(
     ("custom", "framework", "nodes"), [(REPLICAS, "mpi", 3), (FIXED, "mpi", 4), (FIXED, "jax", 4)]
 )
-def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(
-    custom: Any, framework: str, nodes: int
-) -> None:
-    def plan_gang(size: int) -> Any:
+def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(custom, framework, nodes):
+    def plan_gang(size: int):
         options = {"trainJob": {"framework": framework}, "gang": {"minMember": size}}
         gang = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
         return plan_train_job({**custom, "kfpytorch": options}, ours={"gang": gang})
@@ -236,8 +231,8 @@ def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(
     assert group["spec"]["minMember"] == nodes
 
 
-def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job() -> None:
-    def plan_gang(size: int, dialect: str) -> Any:
+def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job():
+    def plan_gang(size: int, dialect: str):
         custom = {**REPLICAS, "kfpytorch": {"gang": {"minMember": size}}}
         return plan_train_job(custom, ours={"gang": {"scheduler": "kai"}, "dialect": dialect})
 
@@ -248,8 +243,8 @@ def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job
     assert policy["minAvailable"] == 2
 
 
-def test_gang_of_an_elastic_job_has_all_nodes_if_the_scheduler_derives_its_size() -> None:
-    def plan_gang(**options: Any) -> Any:
+def test_gang_of_an_elastic_job_has_all_nodes_if_the_scheduler_derives_its_size():
+    def plan_gang(**options):
         custom = {**ELASTIC, "kfpytorch": {"gang": options}}
         return plan_train_job(custom, ours={"gang": {"scheduler": "kai"}})
 
@@ -260,18 +255,18 @@ def test_gang_of_an_elastic_job_has_all_nodes_if_the_scheduler_derives_its_size(
 
 
 @pytest.mark.parametrize("code", [0x7F, 0x80, 0x84, 0x86, 0x9F, 0xFFFE, 0xFFFF])
-def test_character_that_yaml_cannot_contain_is_rejected(code: int) -> None:
+def test_character_that_yaml_cannot_contain_is_rejected(code):
     (problem,) = reject(plan_with_variable, f"a{chr(code)}b")
     assert f"U+{code:04X}" in problem.message
     assert (problem.value.isascii(), problem.value.isprintable()) == (True, True)
 
 
-def test_other_characters_are_kept() -> None:
+def test_other_characters_are_kept():
     text = "\t\n\r\x1b \x85\xa0Grüße\ud7ff\ue000\ufffd\u2028\U0001f600"
     assert plan_with_variable(text)["TEXT"] == text
 
 
-def plan_with_variable(text: str) -> dict[str, Any]:
+def plan_with_variable(text: str):
     """Return the environment of a node whose task sets a variable."""
     container = {"name": "primary", "env": [{"name": "TEXT", "value": text}]}
     template = {"podTemplate": {"spec": {"containers": [container]}}}

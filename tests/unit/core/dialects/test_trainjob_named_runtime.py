@@ -1,7 +1,5 @@
 """Tests of a TrainJob on a runtime of the cluster: its trainer, its patch, and rejected fields."""
 
-from typing import Any
-
 import pytest
 from builders import decoded
 from builders import reject as list_problems
@@ -16,7 +14,7 @@ RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
 TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
 
 
-def plan_job(custom: Any = REPLICAS, **part: Any) -> Any:
+def plan_job(custom=REPLICAS, **part):
     """Return the TrainJob of a task whose master and workers have the same placement."""
     ours = {**RUNTIME, **({"master": part, "worker": part} if part else {})}
     planned = plan_train_job({**custom, "kfpytorch": ours})
@@ -24,24 +22,24 @@ def plan_job(custom: Any = REPLICAS, **part: Any) -> Any:
     return planned.job
 
 
-def reject(custom: Any = REPLICAS, **part: Any) -> dict[str, str]:
+def reject(custom=REPLICAS, **part) -> dict[str, str]:
     """Return the value of each rejected field."""
     return {each.field: each.value for each in list_problems(plan_job, custom, **part)}
 
 
-def reject_options(**options: Any) -> dict[str, str]:
+def reject_options(**options) -> dict[str, str]:
     """Return the value of each rejected field of a task with these options of a TrainJob."""
     custom = {**REPLICAS, "kfpytorch": {"trainJob": options}}
     return {each.field: each.value for each in list_problems(plan_train_job, custom)}
 
 
-def test_job_may_reference_a_runtime_of_its_namespace() -> None:
+def test_job_may_reference_a_runtime_of_its_namespace():
     extension = {"trainJob": {**RUNTIME["trainJob"], "runtimeKind": "TrainingRuntime"}}
     reference = plan_train_job({**REPLICAS, "kfpytorch": extension}).job["spec"]["runtimeRef"]
     assert (reference["kind"], reference["name"]) == ("TrainingRuntime", "torch-distributed")
 
 
-def test_patch_has_the_volumes_of_the_pods() -> None:
+def test_patch_has_the_volumes_of_the_pods():
     mounts = [{"name": "data", "mountPath": "/data"}]
     spec = {
         "volumes": [{"name": "data", "emptyDir": {}}],
@@ -55,13 +53,13 @@ def test_patch_has_the_volumes_of_the_pods() -> None:
     }
 
 
-def test_node_range_is_rejected_with_a_named_runtime() -> None:
+def test_node_range_is_rejected_with_a_named_runtime():
     assert reject(ELASTIC) == {"custom.elasticConfig": "2:4"}
     fixed = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
     assert plan_job(fixed)["spec"]["trainer"]["numNodes"] == 4
 
 
-def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
+def test_restart_settings_are_rejected_with_a_named_runtime():
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
     path = "custom.kfpytorch.trainJob."
@@ -80,11 +78,11 @@ def test_restart_settings_are_rejected_with_a_named_runtime() -> None:
         ({"podTemplate": {"spec": TERMINAL}}, "pod.spec.containers[node].tty", "true"),
     ],
 )
-def test_field_that_a_patch_cannot_express_is_rejected(part: Any, field: str, value: str) -> None:
+def test_field_that_a_patch_cannot_express_is_rejected(part, field, value):
     assert reject(**part) == {field: value}
 
 
-def test_sidecar_is_rejected_with_a_named_runtime() -> None:
+def test_sidecar_is_rejected_with_a_named_runtime():
     job = decoded(REPLICAS)
     pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
     one = structs.replace(job, groups=job.groups[:1])
@@ -92,13 +90,13 @@ def test_sidecar_is_rejected_with_a_named_runtime() -> None:
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
 
 
-def test_restart_policy_is_rejected() -> None:
+def test_restart_policy_is_rejected():
     restarted = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
     assert reject(restarted)["custom.restartPolicy"] == '"OnFailure"'
 
 
 def find_reference_problems(
-    *found: Runtime, name: str = "torch", kind: str = "ClusterTrainingRuntime", sources: Any = ()
+    *found: Runtime, name: str = "torch", kind: str = "ClusterTrainingRuntime", sources=()
 ) -> list[tuple[str, bool]]:
     """Return the value of each problem of a job with this runtime, and whether others are listed."""
     job = {
@@ -109,12 +107,12 @@ def find_reference_problems(
     return [(each.value, "other" in each.remedy) for each in problems]
 
 
-def build_runtime(name: str, role: str = "node", namespace: str = "", **fields: Any) -> Runtime:
+def build_runtime(name: str, role: str = "node", namespace: str = "", **fields) -> Runtime:
     kind = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"
     return Runtime(name=name, kind=kind, role=role, namespace=namespace, **fields)
 
 
-def test_a_runtime_must_exist_and_have_nodes() -> None:
+def test_a_runtime_must_exist_and_have_nodes():
     other = build_runtime("other")
     assert find_reference_problems(build_runtime("torch"), other) == []
     assert find_reference_problems(build_runtime("torch", role="launcher"), other) == [('"torch"', True)]
@@ -122,7 +120,7 @@ def test_a_runtime_must_exist_and_have_nodes() -> None:
     assert find_reference_problems(other) == [('"torch"', True)]
 
 
-def test_a_runtime_must_have_the_initializers_of_the_task() -> None:
+def test_a_runtime_must_have_the_initializers_of_the_task():
     dataset, model = "dataset-initializer", "model-initializer"
     both = build_runtime("other", initializers=(dataset, model))
     torch = build_runtime("torch", initializers=(dataset,))
@@ -131,7 +129,7 @@ def test_a_runtime_must_have_the_initializers_of_the_task() -> None:
     assert find_reference_problems(torch, build_runtime("other"), sources=["model"]) == [('"torch"', False)]
 
 
-def test_a_runtime_of_another_namespace_or_job_does_not_count() -> None:
+def test_a_runtime_of_another_namespace_or_job_does_not_count():
     kind = "TrainingRuntime"
     here, other = build_runtime("torch", namespace="ns"), build_runtime("other", namespace="ns")
     assert find_reference_problems(here, kind=kind) == []
@@ -145,6 +143,6 @@ def test_a_runtime_of_another_namespace_or_job_does_not_count() -> None:
     "options",
     [{"runtime": "Torch"}, {"runtime": 254 * "a"}, {"runtime": ""}, {"runtimeKind": "TrainingRuntime"}],
 )
-def test_name_of_a_runtime_is_required_and_that_of_an_object(options: dict[str, str]) -> None:
+def test_name_of_a_runtime_is_required_and_that_of_an_object(options):
     (field,) = options
     assert f"custom.kfpytorch.trainJob.{field}" in reject_options(**options)

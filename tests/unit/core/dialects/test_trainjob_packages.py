@@ -4,7 +4,6 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import reject
@@ -39,11 +38,11 @@ def install(folder: Path, packages: list[str], *command: str) -> subprocess.Comp
         "PYTHONPATH": str(folder),
         "TMPDIR": str(folder),
     }
-    words: Any = container["args"]
+    words = container["args"]
     return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
 
 
-def test_missing_packages_are_installed_before_the_command(tmp_path: Path) -> None:
+def test_missing_packages_are_installed_before_the_command(tmp_path):
     build_wheel(tmp_path, "tiny_two", "0.5")
     build_wheel(tmp_path, "tiny_one", "1.2", "tiny_two", "packaging>=21")
     (tmp_path / "code.py").write_text("raise SystemExit('a module of the task')")
@@ -56,12 +55,12 @@ def test_missing_packages_are_installed_before_the_command(tmp_path: Path) -> No
     assert not packaging.startswith(str(tmp_path))
 
 
-def test_installed_packages_need_no_installation(tmp_path: Path) -> None:
+def test_installed_packages_need_no_installation(tmp_path):
     ended = install(tmp_path, ["packaging>=21"], "python3", "-c", "print('run')")
     assert (ended.returncode, ended.stdout) == (0, "run\n"), ended.stderr
 
 
-def test_failed_installation_reports_the_last_error_of_pip(tmp_path: Path) -> None:
+def test_failed_installation_reports_the_last_error_of_pip(tmp_path):
     ended = install(tmp_path, ["tiny_one==9"], "python3", "-c", "print('run')")
     assert (ended.returncode, ended.stdout) == (78, "")
     failure = "packages cannot be installed: ERROR: No matching distribution found for tiny_one==9"
@@ -69,19 +68,19 @@ def test_failed_installation_reports_the_last_error_of_pip(tmp_path: Path) -> No
     assert classify_exit_code(78, {}, ended.stderr) is Cause.INVALID_CONFIG
 
 
-def test_missing_command_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:
+def test_missing_command_has_the_exit_code_of_a_shell(tmp_path):
     assert install(tmp_path, ["packaging"], "no-such-program").returncode == 127
 
 
 @pytest.mark.parametrize(
     ("code", "message"), [(1, "kfpytorch: packages cannot be installed: no"), (78, "no")]
 )
-def test_other_terminations_are_not_failed_installations(code: int, message: str) -> None:
+def test_other_terminations_are_not_failed_installations(code, message):
     assert find_failure(code, message) == ""
     assert classify_exit_code(code, {}, message) is Cause.USER_ERROR
 
 
-def get_trainer(packages: Any, **more: Any) -> Any:
+def get_trainer(packages, **more):
     planned = plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"packages": packages, **more}}})
     if not planned.prerequisites:
         return planned.job["spec"]["trainer"]
@@ -92,23 +91,23 @@ def get_trainer(packages: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [{}, {"runtime": "torch-distributed"}])
-def test_each_node_installs_the_packages_before_the_command_of_the_task(more: Any) -> None:
+def test_each_node_installs_the_packages_before_the_command_of_the_task(more):
     before, after = get_trainer([], **more), get_trainer(["einops>=0.8"], **more)
     installer = ["python3", "-I", "-c", PROGRAM, '["einops>=0.8"]']
     assert after == {**before, "args": [*installer, *before["args"]]}
 
 
-def test_command_replaces_the_entry_point_of_the_image() -> None:
-    changed: Any = with_packages({"command": ["sh", "-c"], "args": ["true"]}, ["a"], "")
+def test_command_replaces_the_entry_point_of_the_image():
+    changed = with_packages({"command": ["sh", "-c"], "args": ["true"]}, ["a"], "")
     assert (changed["command"][:2], changed["args"]) == (["python3", "-I"], ["sh", "-c", "true"])
 
 
-def test_packages_without_a_command_of_the_task_are_rejected() -> None:
+def test_packages_without_a_command_of_the_task_are_rejected():
     (problem,) = reject(with_packages, {"name": "node"}, ["a"], "pod.spec.containers[node]")
     assert problem.field == "pod.spec.containers[node].args"
 
 
 @pytest.mark.parametrize("package", ["", "--index-url=http://x", "a b", "./a.whl"])
-def test_pip_options_are_rejected_as_packages(package: str) -> None:
+def test_pip_options_are_rejected_as_packages(package):
     (problem,) = reject(get_trainer, ["a", package])
     assert problem.field == "custom.kfpytorch.trainJob.packages[1]"

@@ -1,7 +1,5 @@
 """Tests of the policies of a TrainJob for the success and the failure of its nodes."""
 
-from typing import Any
-
 import pytest
 from builders import reject as list_problems
 from train_job_objects import (
@@ -27,19 +25,19 @@ FAIL = [{"action": "FailJob", "exitCodes": [42]}]
 LOST = {"DisruptionTarget": "True"}
 
 
-def plan_policies(custom: Any = REPLICAS, **options: Any) -> Any:
+def plan_policies(custom=REPLICAS, **options):
     planned = plan_train_job({**custom, "kfpytorch": {"trainJob": options}})
     (runtime,) = planned.prerequisites
     jobset = runtime["spec"]["template"]["spec"]
     return planned.job, jobset["failurePolicy"]["rules"], jobset["replicatedJobs"][0]["template"]["spec"]
 
 
-def reject(custom: Any = REPLICAS, **options: Any) -> dict[str, str]:
+def reject(custom=REPLICAS, **options) -> dict[str, str]:
     problems = list_problems(plan_policies, custom, **options)
     return {each.field.removeprefix("custom.kfpytorch.trainJob."): each.value for each in problems}
 
 
-def test_rules_of_the_author_follow_that_of_disruptions() -> None:
+def test_rules_of_the_author_follow_that_of_disruptions():
     _, (rule,), spec = plan_policies(podFailurePolicy=POLICY)
     codes = {"containerName": "node", "operator": "NotIn", "values": [2, 3]}
     assert spec["podFailurePolicy"]["rules"] == [
@@ -51,7 +49,7 @@ def test_rules_of_the_author_follow_that_of_disruptions() -> None:
     assert "onJobFailureMessagePatterns" not in rule
 
 
-def test_job_that_a_rule_fails_is_restarted_only_for_a_disruption() -> None:
+def test_job_that_a_rule_fails_is_restarted_only_for_a_disruption():
     _, (first, second), _ = plan_policies(podFailurePolicy=FAIL, maxRestarts=3)
     assert first["onJobFailureReasons"] == second["onJobFailureReasons"] == ["PodFailurePolicy"]
     assert (first["action"], second["action"]) == ("RestartJobSetAndIgnoreMaxRestarts", "FailJobSet")
@@ -59,7 +57,7 @@ def test_job_that_a_rule_fails_is_restarted_only_for_a_disruption() -> None:
     assert "onJobFailureMessagePatterns" not in second
 
 
-def test_success_policy_sets_the_nodes_that_must_succeed() -> None:
+def test_success_policy_sets_the_nodes_that_must_succeed():
     job, _, spec = plan_policies(successPolicy={"succeededIndexes": "0,2"})
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0,2"}]}
     assert get_train_job_options(job)["succeededIndexes"] == "0,2"
@@ -67,12 +65,12 @@ def test_success_policy_sets_the_nodes_that_must_succeed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0,", "a", "0-0", "2,1", "0-2,2", "-1", "1234567"])
-def test_invalid_indexes_are_rejected(text: str) -> None:
+def test_invalid_indexes_are_rejected(text):
     assert parse_indexes(text) is None
     assert reject(successPolicy={"succeededIndexes": text}) == {"successPolicy.succeededIndexes": f'"{text}"'}
 
 
-def test_success_policy_must_include_the_first_node_and_only_existing_nodes() -> None:
+def test_success_policy_must_include_the_first_node_and_only_existing_nodes():
     field = "successPolicy.succeededIndexes"
     assert reject(successPolicy={"succeededIndexes": "1-2"}) == {field: '"1-2"'}
     assert reject(successPolicy={"succeededIndexes": "0,3"}) == {field: '"0,3"'}
@@ -91,20 +89,20 @@ def test_success_policy_must_include_the_first_node_and_only_existing_nodes() ->
         ({"action": "Count", "podConditions": LOST}, {"podConditions": '"DisruptionTarget"'}),
     ],
 )
-def test_invalid_failure_policy_rules_are_rejected(rule: Any, found: dict[str, str]) -> None:
+def test_invalid_failure_policy_rules_are_rejected(rule, found):
     assert reject(podFailurePolicy=[*FAIL, rule]) == {
         f"podFailurePolicy[1].{field}": value for field, value in found.items()
     }
 
 
-def test_job_has_at_most_twenty_rules() -> None:
+def test_job_has_at_most_twenty_rules():
     assert reject(podFailurePolicy=20 * FAIL) == {"podFailurePolicy": "20 rules"}
 
 
 @pytest.mark.parametrize(
     ("kind", "found"), [("Complete", ["j-node-0-0"]), ("Failed", ["j-node-0-0", "j-node-0-1"])]
 )
-def test_error_files_of_other_nodes_are_ignored_after_a_success(kind: str, found: list[str]) -> None:
+def test_error_files_of_other_nodes_are_ignored_after_a_success(kind, found):
     job = build_job(build_condition(kind), succeeded_indexes="0")
     files = [{"worker": f"j-node-0-{index}-aaaaa", "name": f"error-{index}.pb"} for index in (0, 1)]
     observed = DIALECT.interpret(observe(job, build_ended(0), error_files=files))

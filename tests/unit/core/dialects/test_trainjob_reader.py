@@ -1,7 +1,6 @@
 """Tests of reading a TrainJob as the API server returns it, and of its options in an annotation."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from train_job_objects import BEGAN, build_job
@@ -15,11 +14,11 @@ from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 DIALECT = DIALECTS["TrainJob"]
 
 
-def read(manifest: Any) -> Job:
+def read(manifest) -> Job:
     return DIALECT.read(manifest)
 
 
-def test_job_is_read_with_the_options_of_its_annotation() -> None:
+def test_job_is_read_with_the_options_of_its_annotation():
     found = read(build_job(nodes=4, min_nodes=2, ttl_seconds=60, max_restarts=3))
     assert (found.name, found.namespace, found.uid, found.created) == ("j", "ns", "u", BEGAN)
     assert found.dialect == "TrainJob"
@@ -33,18 +32,18 @@ def test_job_is_read_with_the_options_of_its_annotation() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "count"), [(None, 1), (0, 0), (-1, 0), (7, 7), (10**9, 100_000), ("x", 1)])
-def test_number_of_nodes_is_limited(nodes: Any, count: int) -> None:
+def test_number_of_nodes_is_limited(nodes, count):
     assert read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
 
 
-def test_suspended_job_is_ending() -> None:
+def test_suspended_job_is_ending():
     assert read(build_job(suspend=True)).ending
     assert DIALECT.is_suspended(build_job(suspend=True))
     assert DIALECT.end_spec == DIALECT.suspend_spec == {"suspend": True}
     assert DIALECT.ends_by_suspension
 
 
-def test_malformed_manifest_is_read_with_one_replica() -> None:
+def test_malformed_manifest_is_read_with_one_replica():
     for manifest in ({}, {"metadata": None, "spec": 3, "status": []}):
         assert read(manifest).replicas == 1
 
@@ -57,13 +56,13 @@ def test_malformed_manifest_is_read_with_one_replica() -> None:
         (JobOptions(max_disruptions=0, ttl_seconds=5), '{"maxDisruptions":0,"ttlSeconds":5}'),
     ],
 )
-def test_options_are_written_without_their_defaults(job_options: JobOptions, expected: str) -> None:
+def test_options_are_written_without_their_defaults(job_options, expected):
     assert options.encode(job_options) == expected
     assert options.decode(expected) == job_options
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"minNodes": "x"}', "\ud800", "[" * 100_000])
-def test_invalid_options_are_replaced_by_the_defaults(text: str) -> None:
+def test_invalid_options_are_replaced_by_the_defaults(text):
     assert options.decode(text) == JobOptions()
 
 
@@ -71,7 +70,7 @@ def test_invalid_options_are_replaced_by_the_defaults(text: str) -> None:
     ("message", "limit"),
     [("the TrainJob exceeded its deadline", JobLimit.DEADLINE), ("jobset failed due to one or more", None)],
 )
-def test_limit_that_ended_a_job_is_found_in_its_message(message: str, limit: JobLimit | None) -> None:
+def test_limit_that_ended_a_job_is_found_in_its_message(message, limit):
     assert DIALECT.find_limit(message) is limit
 
 
@@ -82,7 +81,7 @@ def test_limit_that_ended_a_job_is_found_in_its_message(message: str, limit: Job
         ("spec.trainer.env: Invalid value", False),
     ],
 )
-def test_rejection_without_the_runtime_is_premature(message: str, is_premature: bool) -> None:
+def test_rejection_without_the_runtime_is_premature(message, is_premature):
     assert DIALECT.is_premature(message) is is_premature
     assert not DIALECTS["PyTorchJob"].is_premature(message)
 
@@ -95,7 +94,7 @@ def test_rejection_without_the_runtime_is_premature(message: str, is_premature: 
         ("node", {}, "node-0"),
     ],
 )
-def test_launcher_of_an_mpi_job_is_read_as_its_first_node(job: str, first: Any, replica: str) -> None:
+def test_launcher_of_an_mpi_job_is_read_as_its_first_node(job, first, replica):
     labels = {
         "jobset.sigs.k8s.io/jobset-name": "j",
         "jobset.sigs.k8s.io/replicatedjob-name": job,

@@ -2,7 +2,6 @@
 
 import json
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from builders import a_run, a_template
 
@@ -26,7 +25,7 @@ def at(seconds: float) -> str:
     return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-def plan_train_job(custom: Any, found: Capabilities = NOTHING, **fields: Any) -> Plan:
+def plan_train_job(custom, found: Capabilities = NOTHING, **fields) -> Plan:
     """Plan a task on a platform with TrainJobs; `fields` are parts of the task, its run and settings."""
     ours = {"dialect": "trainjob", **fields.pop("ours", {})}
     run = a_run(**fields.pop("run", {}))
@@ -34,12 +33,12 @@ def plan_train_job(custom: Any, found: Capabilities = NOTHING, **fields: Any) ->
     return plan(template, run, settings.read({"kfpytorch": ours}), (), found)
 
 
-def get_train_job_options(job: Any) -> Any:
+def get_train_job_options(job):
     """Return the options in the annotation of a planned job."""
     return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
 
 
-def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **values: Any) -> dict[str, Any]:
+def build_job(*conditions, nodes: int = 2, suspend: bool = False, **values):
     """Build a TrainJob; `values` are its options in the annotation."""
     annotations = {options.ANNOTATION: options.encode(options.JobOptions(**values))} if values else {}
     return {
@@ -57,13 +56,11 @@ def build_job(*conditions: Any, nodes: int = 2, suspend: bool = False, **values:
     }
 
 
-def build_condition(kind: str, since: float = 100, **fields: Any) -> dict[str, Any]:
+def build_condition(kind: str, since: float = 100, **fields):
     return {"type": kind, "status": "True", "lastTransitionTime": at(since), **fields}
 
 
-def build_pod(
-    index: int, phase: str = "Pending", *, created: float = 1, attempt: int = 0, **state: Any
-) -> dict[str, Any]:
+def build_pod(index: int, phase: str = "Pending", *, created: float = 1, attempt: int = 0, **state):
     """Build the pod of a node; `state` are `suffix`, `node`, `deleted`, and the state of its container."""
     labels = {
         "jobset.sigs.k8s.io/jobset-name": "j",
@@ -86,15 +83,15 @@ def build_pod(
     }
 
 
-def build_running(index: int, since: float = 5, **fields: Any) -> dict[str, Any]:
+def build_running(index: int, since: float = 5, **fields):
     return build_pod(index, "Running", running={"startedAt": at(since)}, **fields)
 
 
-def build_ended(index: int, code: int = 0, finished: float = 90, **fields: Any) -> dict[str, Any]:
+def build_ended(index: int, code: int = 0, finished: float = 90, **fields):
     state = {"exitCode": code, "startedAt": at(5), "finishedAt": at(finished)}
     return build_pod(index, "Failed" if code else "Succeeded", terminated=state, **fields)
 
 
-def observe(job: Any, *pods: Any, **more: Any) -> Observed:
+def observe(job, *pods, **more) -> Observed:
     """Return the observed state with the derived conditions."""
     return read_observed({"job": job, "pods": [*pods], **more})

@@ -1,8 +1,5 @@
 """Builders for minimal pod requests, to which a test adds the fields that it is about."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from builders import reject
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
@@ -57,13 +54,13 @@ SPEC = {"containers": [TRAINER], "affinity": {}, "restartPolicy": "Never"}
 METADATA = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
 
 
-def container(rest: Mapping[str, Any] | None = None, **container: Any) -> TaskTemplate:
+def container(rest=None, **container) -> TaskTemplate:
     """Return a container task as FlytePropeller sends it: only its args are rendered."""
     target = {"type": "pytorch", "container": {"image": "trainer:v1", "args": ["train"], **container}}
     return ParseDict({**target, **(rest or {})}, TaskTemplate())
 
 
-def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> TaskTemplate:
+def rendered(spec, primary: str = "primary", **rest) -> TaskTemplate:
     """Return a pod task as FlytePropeller sends it, with everything that Flyte adds to a pod."""
     containers = [
         {"image": "trainer:v1", **each, "env": [*each.get("env", ()), OF_RUN[0]]}
@@ -76,13 +73,13 @@ def rendered(spec: Mapping[str, Any], primary: str = "primary", **rest: Any) -> 
     )
 
 
-def unrendered(*containers: Mapping[str, Any]) -> TaskTemplate:
+def unrendered(*containers) -> TaskTemplate:
     """Return a pod task to which FlytePropeller has added nothing, with the primary container ``main``."""
     target = {"k8sPod": {"podSpec": {"containers": containers}}}
     return ParseDict({**target, "config": {"primary_container_name": "main"}}, TaskTemplate())
 
 
-def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dict[str, Any]:
+def pod_template(name: str = "base", namespace: str = "p-d", **spec):
     """Return a core/v1 PodTemplate with the container ``default``, because the API server requires one."""
     containers = spec.pop("containers", [{"name": "default", "image": "x"}])
     metadata = spec.pop("metadata", {})
@@ -92,9 +89,7 @@ def pod_template(name: str = "base", namespace: str = "p-d", **spec: Any) -> dic
     }
 
 
-def request(
-    template: TaskTemplate, section: Mapping[str, Any] | None = None, *known: Any, run: Attempt = RUN
-) -> PodRequest:
+def request(template: TaskTemplate, section=None, *known, run: Attempt = RUN) -> PodRequest:
     return PodRequest(
         template=template,
         run=run,
@@ -106,17 +101,17 @@ def request(
 
 def pod(
     template: TaskTemplate,
-    section: Mapping[str, Any] | None = None,
-    *known: Any,
+    section=None,
+    *known,
     run: Attempt = RUN,
     group: ReplicaGroup = WORKER,
-) -> Any:
+):
     """Return the pod template of one group."""
     (made,) = build_pod_templates(request(template, section, *known, run=run), [group])
     return made
 
 
-def refused(*args: Any, **kwargs: Any) -> list[tuple[str, str, str]]:
+def refused(*args, **kwargs) -> list[tuple[str, str, str]]:
     """Return the problems of an invalid task as field, value and message."""
     problems = reject(pod, *args, **kwargs)
     return [(problem.field, problem.value, problem.message) for problem in problems]

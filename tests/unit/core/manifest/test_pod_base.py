@@ -1,7 +1,5 @@
 """Tests for the selection of a PodTemplate and for the fields that a pod takes from it."""
 
-from typing import Any
-
 import pytest
 from msgspec import structs
 from pods import (
@@ -22,7 +20,7 @@ from backend_plugin.core.manifest.pod import find_warnings
 NAMED = {"metadata": {"podTemplateName": "named"}}
 
 
-def labelled(name: str, namespace: str) -> dict[str, Any]:
+def labelled(name: str, namespace: str):
     return pod_template(name, namespace, metadata={"labels": {"from": f"{namespace}.{name}"}})
 
 
@@ -40,9 +38,7 @@ LOOKUPS: list[tuple[str, str, list[str], str | None]] = [
 
 
 @pytest.mark.parametrize(("name", "default", "namespaces", "found"), LOOKUPS)
-def test_pod_template_is_looked_up_by_name_and_namespace(
-    name: str, default: str, namespaces: list[str], found: str | None
-) -> None:
+def test_pod_template_is_looked_up_by_name_and_namespace(name, default, namespaces, found):
     known = [labelled(each, namespace) for namespace in namespaces for each in ("base", "named")]
     template = container({"metadata": {"podTemplateName": name}})
     made = pod(template, {"default-pod-template-name": default}, *known, {"metadata": None}, {})
@@ -50,19 +46,19 @@ def test_pod_template_is_looked_up_by_name_and_namespace(
 
 
 @pytest.mark.parametrize("spec", [{"containers": []}, None])
-def test_pod_template_without_a_container_is_rejected(spec: Any) -> None:
+def test_pod_template_without_a_container_is_rejected(spec):
     base = pod_template("named", "flyte")
     base["template"] = {"spec": spec} if spec else {}
     (problem,) = refused(container(NAMED), {}, base)
     assert problem[0] == "podTemplates.flyte.named.template.spec.containers"
 
 
-def fields_warned_of(*known: Any, name: str = "named") -> list[str]:
+def fields_warned_of(*known, name: str = "named") -> list[str]:
     task = request(container({"metadata": {"podTemplateName": name}}), {"default-pod-template-name": "base"})
     return [each.field for each in find_warnings(structs.replace(task, pod_templates=known), [WORKER])]
 
 
-def test_unknown_fields_of_a_pod_template_are_warned_about() -> None:
+def test_unknown_fields_of_a_pod_template_are_warned_about():
     base = pod_template("named", "flyte", nodeSelectors={"a": "b"}, containers=[{"name": "x", "imag": "i"}])
     base |= {"kind": "PodTemplate", "apiVersion": "v1", "spec": {}}
     base["metadata"]["uid"] = "u"
@@ -74,18 +70,18 @@ def test_unknown_fields_of_a_pod_template_are_warned_about() -> None:
     assert fields_warned_of(pod_template("named", "flyte")) == []
 
 
-def test_missing_pod_template_of_the_platform_is_warned_about() -> None:
+def test_missing_pod_template_of_the_platform_is_warned_about():
     assert fields_warned_of(name="") == ["default-pod-template-name"]
     assert fields_warned_of(pod_template("base", "flyte"), name="") == []
 
 
-def test_system_namespace_is_a_setting() -> None:
+def test_system_namespace_is_a_setting():
     section = {"default-pod-template-name": "base", "kfpytorch": {"pod-template-namespace": "sys"}}
     made = pod(container(), section, labelled("base", "flyte"), labelled("base", "sys"))
     assert made["metadata"]["labels"] == {"from": "sys.base"}
 
 
-def test_pod_template_that_the_task_names_must_exist() -> None:
+def test_pod_template_that_the_task_names_must_exist():
     (problem,) = refused(container(NAMED), {}, labelled("named", "elsewhere"))
     message = "names a PodTemplate that exists neither in p-d nor in flyte"
     assert problem == ("metadata.podTemplateName", '"named"', message)
@@ -94,13 +90,13 @@ def test_pod_template_that_the_task_names_must_exist() -> None:
 @pytest.mark.parametrize(
     ("stored", "meant"), [("default-scheduler", None), ("of-the-template", "of-the-template")]
 )
-def test_default_scheduler_set_by_the_api_server_is_ignored(stored: str, meant: str | None) -> None:
+def test_default_scheduler_set_by_the_api_server_is_ignored(stored, meant):
     base = pod_template(schedulerName=stored)
     made = pod(container(), {"default-pod-template-name": "base"}, base)
     assert made["spec"].get("schedulerName") == meant
 
 
-def test_repeated_variables_and_ports_of_a_sidecar_are_written_once() -> None:
+def test_repeated_variables_and_ports_of_a_sidecar_are_written_once():
     lists = {
         "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
         "ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}, {"containerPort": 80}],
@@ -111,14 +107,14 @@ def test_repeated_variables_and_ports_of_a_sidecar_are_written_once() -> None:
     assert (side["env"], side["ports"]) == ([lists["env"][1], OF_RUN[0]], lists["ports"][:2])
 
 
-def test_port_of_a_sidecar_with_two_names_is_rejected() -> None:
+def test_port_of_a_sidecar_with_two_names_is_rejected():
     ports = [{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b", "protocol": "TCP"}]
     task = rendered({"containers": [{"name": "primary"}, {"name": "side", "ports": ports}]})
     ((field, _, _),) = refused(task)
     assert field == "k8sPod.podSpec.containers[1].ports[1]"
 
 
-def test_required_field_may_be_in_the_pod_template() -> None:
+def test_required_field_may_be_in_the_pod_template():
     probes = ({"httpGet": {"path": "/ready"}}, {"httpGet": {"port": 80}})
     (own, default) = ({"livenessProbe": each, "image": "x"} for each in probes)
     template = unrendered({"name": "main", **own})

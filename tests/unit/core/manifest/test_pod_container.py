@@ -1,7 +1,6 @@
 """Tests for the pod of a container task, to which the plan must add all settings of the platform."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -28,7 +27,7 @@ SPOT = replace(RUN, labels={"interruptible": "true"})
 GPU = {"name": "GPU", "value": "1"}
 
 
-def node_affinity(*terms: Any) -> Any:
+def node_affinity(*terms):
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}}
 
 
@@ -37,7 +36,7 @@ REQUIRING = {"affinity": node_affinity([REQUIREMENT])}
 AS_USER, NAMESERVER = {"runAsUser": 1}, {"nameservers": ["::1"]}
 # One row per setting: the settings section, and its changes to the pod spec of an ordinary and of an
 # interruptible attempt.
-SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+SETTINGS = {
     "tolerations": (
         {"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]},
         {"tolerations": TOLERATIONS[:1]},
@@ -68,13 +67,13 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(name: str) -> None:
+def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(name):
     section, ordinary, interruptible = SETTINGS[name]
     assert pod(container(), section)["spec"] == {**SPEC, **ordinary}
     assert pod(container(), section, run=SPOT)["spec"] == {**SPEC, **interruptible}
 
 
-def test_container_settings_are_applied() -> None:
+def test_container_settings_are_applied():
     section = {
         "image-pull-policy": "Always",
         "default-security-context": {"privileged": False},
@@ -102,14 +101,14 @@ def test_container_settings_are_applied() -> None:
     }
 
 
-def test_fail_on_error_variable_of_the_task_is_kept() -> None:
+def test_fail_on_error_variable_of_the_task_is_kept():
     template = container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}])
     (made,) = pod(template)["spec"]["containers"]
     variable = {"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}
     assert made["env"] == [variable, *OF_RUN, *FOR_TRAINING, *TRUTHFUL[1:]]
 
 
-def training_env(template: Any, group: ReplicaGroup = WORKER, **ours: Any) -> dict[str, str]:
+def training_env(template, group: ReplicaGroup = WORKER, **ours) -> dict[str, str]:
     """Return the variables of the trainer container that other containers of Flyte do not have."""
     (made,) = pod(template, {"kfpytorch": ours}, group=group)["spec"]["containers"]
     known = {each["name"] for each in [*OF_RUN, *TRUTHFUL]}
@@ -120,15 +119,13 @@ def training_env(template: Any, group: ReplicaGroup = WORKER, **ours: Any) -> di
     ("cpu", "processes", "threads"),
     [("8", 1, {"OMP_NUM_THREADS": "8"}), ("500m", 1, {"OMP_NUM_THREADS": "1"}), ("8", 2, {})],
 )
-def test_single_process_replica_gets_one_thread_per_cpu(
-    cpu: str, processes: int, threads: dict[str, str]
-) -> None:
+def test_single_process_replica_gets_one_thread_per_cpu(cpu, processes, threads):
     template = container(resources={"limits": [{"name": "CPU", "value": cpu}]})
     given = training_env(template, group=structs.replace(WORKER, processes=processes))
     assert given == {"NCCL_DEBUG": "WARN", **threads}
 
 
-def test_training_environment_is_set_by_the_platform_and_the_task() -> None:
+def test_training_environment_is_set_by_the_platform_and_the_task():
     target = container(env=[{"key": "NCCL_DEBUG", "value": "INFO"}])
     env = {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "", "NCCL_SOCKET_IFNAME": "eth0"}
     ours = {"NCCL_SOCKET_IFNAME": "eth0"}
@@ -153,7 +150,7 @@ TWO_CPUS = claim(cpu="2", memory="200Mi")
 FOUR_CPUS = claim(cpu="4", memory="200Mi")
 WITH_STORAGE = claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2")
 OF_ROLE = claim(cpu="2", memory="1Gi", gpu="8")
-RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
+RESOURCES = [
     ({}, {}, None, None, TWO_CPUS, TWO_CPUS),
     ({"CPU": "0.5"}, {}, None, None, *[claim(cpu="500m", memory="200Mi")] * 2),
     ({}, {"CPU": "3"}, None, None, *[claim(cpu="3", memory="200Mi")] * 2),
@@ -168,7 +165,7 @@ RESOURCES: list[tuple[Any, Any, Any, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize("row", RESOURCES)
-def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
+def test_resources_of_task_and_role_are_resolved(row):
     requests, limits, role_requests, role_limits, *expected = row
     resources = {
         part: [{"name": name, "value": text} for name, text in amounts.items()]
@@ -183,7 +180,7 @@ def test_resources_of_task_and_role_are_resolved(row: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     "role", [None, Resources(limits={"gpu": "1"}), Resources(limits={"nvidia.com/gpu": "1"})]
 )
-def test_gpu_resource_has_the_name_of_the_platform(role: Resources | None) -> None:
+def test_gpu_resource_has_the_name_of_the_platform(role):
     template = container(resources={"requests": [] if role else [GPU]})
     made = pod(template, {"gpu-resource-name": "amd.com/gpu"}, group=structs.replace(WORKER, resources=role))
     expected = {part: {**amounts, "amd.com/gpu": "1"} for part, amounts in DEFAULT_RESOURCES.items()}
@@ -200,7 +197,7 @@ OF_WHOLE = {
     "gpu-unpartitioned-toleration": TOLERATIONS[0],
 }
 # Accelerator, settings -> node requirements, tolerations.
-ACCELERATORS: list[tuple[Any, Any, Any, Any]] = [
+ACCELERATORS = [
     ({"device": "a100"}, {}, [IS_A100], [FOR_A100]),
     ({"device": "a100", "unpartitioned": False}, {}, [IS_A100], [FOR_A100]),
     (WHOLE_A100, {}, [IS_A100, {"key": SIZE, "operator": "DoesNotExist"}], [FOR_A100]),
@@ -215,7 +212,7 @@ ACCELERATORS: list[tuple[Any, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize("row", ACCELERATORS)
-def test_accelerator_selects_nodes_and_adds_tolerations(row: tuple[Any, ...]) -> None:
+def test_accelerator_selects_nodes_and_adds_tolerations(row):
     accelerator, section, expressions, tolerations = row
     extended = {"extendedResources": {"gpuAccelerator": accelerator}}
     spec = pod(container(extended, resources={"limits": [GPU]}), section)["spec"]
@@ -223,7 +220,7 @@ def test_accelerator_selects_nodes_and_adds_tolerations(row: tuple[Any, ...]) ->
     assert pod(container(extended), section)["spec"] == SPEC
 
 
-def test_extended_resources_get_tolerations() -> None:
+def test_extended_resources_get_tolerations():
     section = {"add-tolerations-for-extended-resources": ["nvidia.com/gpu", "x/y"]}
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     for more in ({}, {"default-tolerations": [toleration]}):
@@ -232,7 +229,7 @@ def test_extended_resources_get_tolerations() -> None:
 
 
 @pytest.mark.parametrize(("fields", "written"), [({}, "0"), ({"sizeLimit": "2048Mi"}, "2Gi")])
-def test_shared_memory_is_mounted_as_a_volume(fields: dict[str, str], written: str) -> None:
+def test_shared_memory_is_mounted_as_a_volume(fields, written):
     memory = {"mountName": "shm", "mountPath": "/dev/shm", **fields}
     assert pod(container({"extendedResources": {"sharedMemory": memory}}))["spec"] == {
         **SPEC,
@@ -241,13 +238,13 @@ def test_shared_memory_is_mounted_as_a_volume(fields: dict[str, str], written: s
     }
 
 
-def test_execution_without_a_task_sets_no_task_variables() -> None:
+def test_execution_without_a_task_sets_no_task_variables():
     run = replace(RUN, task_project="", task_domain="", task_name="", task_version="")
     made = pod(container(), run=run)["spec"]["containers"][0]["env"]
     assert not [each for each in made if each["name"].startswith("FLYTE_INTERNAL_TASK")]
 
 
-def test_preemptible_run_counts_as_interruptible() -> None:
+def test_preemptible_run_counts_as_interruptible():
     settings = {"interruptible-node-selector": {"spot": "yes"}}
     made = pod(container(), settings, run=replace(RUN, preemptible=True))["spec"]
     assert made["nodeSelector"] == {"spot": "yes"}

@@ -1,7 +1,5 @@
 """Tests for values of `with_overrides`, which are merged into a task that does not contain them."""
 
-from typing import Any
-
 import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.core.workflow_pb2 import TaskNodeOverrides
@@ -20,11 +18,11 @@ OTHER = {
 PRIMARY = {"primary_container_name": "main"}
 
 
-def container(image: str, **resources: Any) -> dict[str, Any]:
+def container(image: str, **resources):
     return {"container": {"image": image, "resources": resources}}
 
 
-def pod(*containers: Any, **rest: Any) -> dict[str, Any]:
+def pod(*containers, **rest):
     return {"k8sPod": {"podSpec": {"containers": list(containers), **rest}}, "config": PRIMARY}
 
 
@@ -38,7 +36,7 @@ OF_MAIN, FOUR_CPUS = {"limits": {"cpu": "8"}}, {"requests": {"cpu": "4"}}
 IN_PODS = pod({**MAIN, "env": [RENDERED]})
 IN_OTHER = pod({"name": "other", "image": "a", "env": [RENDERED]})
 # The task, the overrides of its Flyte node, and the merged task.
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+CASES = {
     "a container": (
         container("a", requests=[{"name": "CPU", "value": "1"}, GPUS], limits=LIMITS),
         {"resources": {"requests": REQUESTS[:2]}, "containerImage": "b"},
@@ -81,7 +79,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_overrides_of_a_flyte_node_are_merged_into_its_task(name: str) -> None:
+def test_overrides_of_a_flyte_node_are_merged_into_its_task(name):
     task, overrides, meant = CASES[name]
     template = ParseDict(task, TaskTemplate())
     made = with_overrides(template, ParseDict(overrides, TaskNodeOverrides()))
@@ -91,6 +89,6 @@ def test_overrides_of_a_flyte_node_are_merged_into_its_task(name: str) -> None:
     assert template == ParseDict(task, TaskTemplate())
 
 
-def test_flyte_node_without_overrides_leaves_its_task_unchanged() -> None:
+def test_flyte_node_without_overrides_leaves_its_task_unchanged():
     template = TaskTemplate()
     assert with_overrides(template, TaskNodeOverrides()) is template

@@ -1,7 +1,5 @@
 """Tests for the problems of invalid tasks and their field paths."""
 
-from typing import Any
-
 import pytest
 from builders import reject
 from flyteidl.core.tasks_pb2 import TaskTemplate
@@ -25,15 +23,15 @@ NO_PRIMARY = [("config.primary_container_name", '"primary"', "is not the name of
 NO_CONTAINER = "contains no training container"
 
 
-def requesting(**amounts: str) -> Any:
+def requesting(**amounts: str):
     return container(resources={"limits": [{"name": name, "value": text} for name, text in amounts.items()]})
 
 
-def render_problems(**primary: Any) -> Any:
+def render_problems(**primary):
     return rendered({"containers": [{"name": "primary", **primary}]})
 
 
-def memory(**fields: str) -> Any:
+def memory(**fields: str):
     whole = {"mountName": "shm", "mountPath": "/dev/shm", **fields}
     return container({"extendedResources": {"sharedMemory": whole}, "metadata": {"podTemplateName": "base"}})
 
@@ -41,7 +39,7 @@ def memory(**fields: str) -> Any:
 UNEQUAL = {part: [{"name": "GPU", "value": str(len(part))}] for part in ("requests", "limits")}
 UNEQUAL_DEVICES = {"requests": {"a.b/c": "3"}, "limits": {"a.b/c": "1"}}
 # The task and its expected problems.
-PROBLEMS: dict[str, tuple[Any, list[tuple[str, str, str]]]] = {
+PROBLEMS = {
     "sql": (ParseDict({"sql": {"statement": "x"}}, TaskTemplate()), [("target", "sql", NO_CONTAINER)]),
     "no quantity": (requesting(CPU="1x"), [(LIMIT, '"1x"', NO_QUANTITY)]),
     "empty quantity": (requesting(CPU=""), [(LIMIT, '""', NO_QUANTITY)]),
@@ -146,24 +144,24 @@ BASE = pod_template(
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_invalid_task_is_rejected_with_its_problems(name: str) -> None:
+def test_invalid_task_is_rejected_with_its_problems(name):
     template, problems = PROBLEMS[name]
     assert refused(template, {}, BASE) == problems
 
 
-def test_lone_surrogate_in_settings_does_not_hide_task_problems() -> None:
+def test_lone_surrogate_in_settings_does_not_hide_task_problems():
     section = {"default-env-vars": [{"A": "\ud800"}]}
     assert refused(container(image=""), section) == [("container.image", '""', "is empty")]
 
 
-def test_gpus_above_the_platform_limit_are_rejected_unlike_other_resources() -> None:
+def test_gpus_above_the_platform_limit_are_rejected_unlike_other_resources():
     section = {"kfpytorch": {"task-resources": {"limits": {"gpu": 1, "cpu": 1}}}}
     assert refused(requesting(GPU="2", CPU="2"), section) == [
         ("container.resources.limits.nvidia.com/gpu", "2", "is more than this platform allows, 1")
     ]
 
 
-def test_metadata_that_the_api_server_rejects_is_reported() -> None:
+def test_metadata_that_the_api_server_rejects_is_reported():
     author = {"metadata": {"labels": {"-": "", "ok": ""}, "annotations": {"A.example/Ok": "a b", "": ""}}}
     template = rendered(
         {"containers": [{"name": "primary"}]},
@@ -180,7 +178,7 @@ def test_metadata_that_the_api_server_rejects_is_reported() -> None:
     assert all(message.startswith("would be rejected by the cluster: ") for _, _, message in problems)
 
 
-def test_problems_of_a_role_name_the_role() -> None:
+def test_problems_of_a_role_name_the_role():
     place = Placement(pod_template={"spec": {"containers": 3.0}})
     group = structs.replace(MASTER, resources=Resources(requests={"cpu": "x"}), placement=place)
     assert refused(container(), group=group) == [
@@ -189,14 +187,14 @@ def test_problems_of_a_role_name_the_role() -> None:
     ]
 
 
-def test_shared_problem_of_two_roles_is_reported_once() -> None:
+def test_shared_problem_of_two_roles_is_reported_once():
     assert len(reject(build_pod_templates, request(container(image="")), [MASTER, WORKER])) == 1
     group = structs.replace(WORKER, resources=Resources(limits={"cpu": "-1"}))
     ((field, value, _),) = refused(container(), group=group)
     assert (field, value) == ("custom.workerReplicas.resources.limits.cpu", '"-1"')
 
 
-def test_unknown_pod_field_in_a_role_template_is_reported() -> None:
+def test_unknown_pod_field_in_a_role_template_is_reported():
     spec = {"hostNetwrk": True, "containers": [{"name": "primary", "imag": "x"}]}
     group = structs.replace(WORKER, placement=Placement(pod_template={"spec": spec}))
     assert refused(container(), group=group) == [
@@ -205,7 +203,7 @@ def test_unknown_pod_field_in_a_role_template_is_reported() -> None:
     ]
 
 
-def test_role_template_that_adds_a_container_is_rejected() -> None:
+def test_role_template_that_adds_a_container_is_rejected():
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     pattern = {"name": "primary", "image": "x"}
     spec = {"containers": [pattern, {"name": "logs", "image": "x"}], "initContainers": [side]}
@@ -222,14 +220,14 @@ def test_role_template_that_adds_a_container_is_rejected() -> None:
     assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch", "logs"]
 
 
-def test_problems_of_a_pod_template_name_it() -> None:
+def test_problems_of_a_pod_template_name_it():
     base = {"metadata": {"name": "base", "namespace": "p-d"}, "template": {"spec": []}}
     assert refused(container(), {"default-pod-template-name": "base"}, base) == [
         ("podTemplates.p-d.base.template.spec", "[]", "is not an object")
     ]
 
 
-def test_pod_with_a_copilot_from_propeller_is_accepted() -> None:
+def test_pod_with_a_copilot_from_propeller_is_accepted():
     template = render_problems()
     template.k8s_pod.data_config.enabled = True
     assert pod(template)["spec"]["containers"][0]["name"] == "pytorch"
@@ -253,9 +251,7 @@ LACKING = ("custom.elasticConfig.nprocPerNode", "8", "is more than the 4 GPUs of
         (requesting(GPU="8"), {"group": Resources(requests={"nvidia.com/gpu": "4"})}),
     ],
 )
-def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(
-    template: Any, more: dict[str, Any]
-) -> None:
+def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(template, more):
     base = pod_template(containers=[{"name": "primary", "image": "x", "resources": more.get("known", {})}])
     group = structs.replace(EIGHT, resources=more.get("group"))
     assert refused(template, more.get("section", {}), base, group=group) == [LACKING]
@@ -270,5 +266,5 @@ def test_ranks_without_a_gpu_are_rejected_if_the_pod_requests_gpus(
         rendered({"containers": [{"name": "side", "resources": FOUR}, {"name": "primary"}]}),
     ],
 )
-def test_ranks_without_gpus_run_on_cpus(template: Any) -> None:
+def test_ranks_without_gpus_run_on_cpus(template):
     assert pod(template, group=EIGHT)["spec"]["containers"]

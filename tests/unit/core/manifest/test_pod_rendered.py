@@ -1,7 +1,6 @@
 """Tests for the pod of a `k8s_pod` task: the plan does not repeat what FlytePropeller has added."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -45,20 +44,20 @@ NCCL = FOR_TRAINING[:1]
 TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
 
 
-def claims(**containers: dict[str, Any]) -> list[dict[str, Any]]:
+def claims(**containers):
     return [{"name": name.replace("_", "-"), "resources": claim} for name, claim in containers.items()]
 
 
-def resources(made: Any, kind: str = "containers") -> dict[str, Any]:
+def resources(made, kind: str = "containers"):
     return {each["name"]: each["resources"] for each in made["spec"][kind]}
 
 
-def affinity(*terms: Any) -> Any:
+def affinity(*terms):
     selector = {"nodeSelectorTerms": list(terms)}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-def test_settings_applied_by_propeller_are_not_applied_again() -> None:
+def test_settings_applied_by_propeller_are_not_applied_again():
     spec = {"containers": [{"name": "primary", "args": ["train"]}], "affinity": {}, "restartPolicy": "Never"}
     trainer = {"name": "pytorch", "image": "trainer:v1", "args": ["train"], "resources": {}}
     assert pod(rendered(spec), EVERYTHING, run=replace(RUN, environment={"A": "2"})) == {
@@ -68,12 +67,12 @@ def test_settings_applied_by_propeller_are_not_applied_again() -> None:
 
 
 @pytest.mark.parametrize("primary", ["", "gone"])
-def test_only_container_is_primary_under_any_name(primary: str) -> None:
+def test_only_container_is_primary_under_any_name(primary):
     made = pod(rendered({"containers": [{"name": "override"}]}, primary))
     assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch"]
 
 
-def test_duplicate_variables_are_merged_into_the_last_value() -> None:
+def test_duplicate_variables_are_merged_into_the_last_value():
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     spec = {"containers": [{"name": "primary", "env": env}, {"name": "logs", "env": env}]}
     unique = [env[2], env[1], OF_RUN[0]]
@@ -81,7 +80,7 @@ def test_duplicate_variables_are_merged_into_the_last_value() -> None:
     assert [each["env"] for each in made] == [[*unique, *NCCL, *TRUTHFUL], unique]
 
 
-def test_role_resources_are_merged_into_the_training_container_only() -> None:
+def test_role_resources_are_merged_into_the_training_container_only():
     own = {part: {"cpu": "1", "memory": "1Gi"} for part in ("limits", "requests")}
     spec = {
         "containers": claims(primary=own, logs=own),
@@ -100,7 +99,7 @@ def test_role_resources_are_merged_into_the_training_container_only() -> None:
 TWO = {"a.b/c": "2"}
 BOTH_TWO = {"requests": TWO, "limits": TWO}
 HUGE = {part: {"hugepages-2Mi": "2Mi"} for part in ("requests", "limits")}
-SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+SIDECARS = [
     (
         {"requests": {"cpu": "1", "memory": "0"}, "limits": {"cpu": "0", "memory": "0"}},
         {"requests": {"cpu": "1", "memory": "0"}, "limits": {"memory": "0"}},
@@ -116,14 +115,12 @@ SIDECARS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("own", "meant"), SIDECARS)
-def test_sidecar_resources_are_completed_like_the_api_server_does(
-    own: dict[str, Any], meant: dict[str, Any]
-) -> None:
+def test_sidecar_resources_are_completed_like_the_api_server_does(own, meant):
     spec = {"containers": claims(primary={}, logs=own)}
     assert resources(pod(rendered(spec)))["logs"] == meant
 
 
-def test_sidecar_does_not_keep_resources_of_the_primary_template_container() -> None:
+def test_sidecar_does_not_keep_resources_of_the_primary_template_container():
     of_primary = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"cpu": "4"}}
     taken = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"nvidia.com/gpu": "0", "cpu": "4"}}
     base = pod_template(
@@ -136,7 +133,7 @@ def test_sidecar_does_not_keep_resources_of_the_primary_template_container() -> 
     assert resources(made) == {"pytorch": {}, "logs": nothing, "same": kept}
 
 
-def test_role_resources_add_tolerations_and_affinity() -> None:
+def test_role_resources_add_tolerations_and_affinity():
     base = pod_template(tolerations=[{"key": "base", "operator": "Exists"}])
     section = {
         "default-pod-template-name": "base",
@@ -175,7 +172,7 @@ FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [
         ([BARE], [BARE]),
     ],
 )
-def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms: Any, meant: Any) -> None:
+def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms, meant):
     section = {
         "default-pod-template-name": "base",
         "non-interruptible-node-selector-requirement": REQUIREMENT,
@@ -185,7 +182,7 @@ def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms: 
     assert pod(template, section, base)["spec"]["affinity"] == affinity(*meant)
 
 
-def test_role_template_cannot_bypass_a_platform_requirement() -> None:
+def test_role_template_cannot_bypass_a_platform_requirement():
     place = Placement(pod_template={"spec": {"affinity": affinity(TERM), "hostname": "x"}})
     section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
     group = structs.replace(WORKER, placement=place)
@@ -195,7 +192,7 @@ def test_role_template_cannot_bypass_a_platform_requirement() -> None:
         assert (made["affinity"], made["hostname"]) == (affinity(BOTH), "x")
 
 
-def test_pod_metadata_is_merged_and_the_last_layer_wins() -> None:
+def test_pod_metadata_is_merged_and_the_last_layer_wins():
     names = ("default", "base", "task", "run")
     layers = [{name: name for name in names[index:]} | {"all": name} for index, name in enumerate(names)]
     base = pod_template(metadata={"labels": layers[1], "annotations": layers[1]})
@@ -216,7 +213,7 @@ def test_pod_metadata_is_merged_and_the_last_layer_wins() -> None:
     }
 
 
-def test_resource_claims_are_kept_beside_the_amounts() -> None:
+def test_resource_claims_are_kept_beside_the_amounts():
     claims = [{"name": "gpu", "request": "one"}]
     spec = {
         "containers": [

@@ -1,8 +1,6 @@
 """Tests for the pod fields that authors may set, by the "baseline" Pod Security Standard."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -16,19 +14,19 @@ from backend_plugin.core.manifest.pod import find_warnings
 SPEC = "k8sPod.podSpec"
 
 
-def in_container(**values: Any) -> dict[str, Any]:
+def in_container(**values):
     return {"containers": [{"name": "primary", "image": "i", **values}]}
 
 
-def in_context(**values: Any) -> dict[str, Any]:
+def in_context(**values):
     return in_container(securityContext=values)
 
 
-def in_pod(**values: Any) -> dict[str, Any]:
+def in_pod(**values):
     return {**in_container(), **values}
 
 
-def in_pod_context(**values: Any) -> dict[str, Any]:
+def in_pod_context(**values):
     return in_pod(securityContext=values)
 
 
@@ -38,7 +36,7 @@ ON_HOST, ADDED, OF_SYSTEM = {"hostProcess": True}, {"add": ["CHOWN", "SYS_ADMIN"
 OF_HOST = {"httpGet": {"port": 1, "host": "169.254.169.254"}}
 PRIVILEGED = {"name": "a", "image": "i", "securityContext": {"privileged": True}}
 # A pod spec, and the path and value of the rejected field.
-REFUSED: list[tuple[Mapping[str, Any], str, str]] = [
+REFUSED = [
     (in_pod(hostNetwork=True), "hostNetwork", "true"),
     (in_pod(hostPID=True), "hostPID", "true"),
     (in_pod(hostIPC=True), "hostIPC", "true"),
@@ -62,7 +60,7 @@ REFUSED += [
         (in_container(livenessProbe=OF_HOST), "livenessProbe.httpGet.host", '"169.254.169.254"'),
     )
 ]
-ADMITTED: list[Mapping[str, Any]] = [
+ADMITTED = [
     in_pod(hostNetwork=False, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}]),
     in_pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}),
     in_pod(securityContext={"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 0}),
@@ -73,12 +71,12 @@ ADMITTED: list[Mapping[str, Any]] = [
 UNCONFINED = {"container.apparmor.security.beta.kubernetes.io/primary": "unconfined"}
 
 
-def fields(*args: Any, **kwargs: Any) -> list[tuple[str, str]]:
+def fields(*args, **kwargs) -> list[tuple[str, str]]:
     return [(field, value) for field, value, _ in refused(*args, **kwargs)]
 
 
 @pytest.mark.parametrize(("spec", "field", "value"), REFUSED, ids=lambda each: str(each)[:60])
-def test_pod_field_with_node_privileges_is_rejected(spec: Mapping[str, Any], field: str, value: str) -> None:
+def test_pod_field_with_node_privileges_is_rejected(spec, field, value):
     assert fields(rendered(spec)) == [(f"{SPEC}.{field}", value)]
     with_off = {"kfpytorch": {"pod-security": {"mode": "off"}}}
     assert pod(rendered(spec), with_off)
@@ -87,11 +85,11 @@ def test_pod_field_with_node_privileges_is_rejected(spec: Mapping[str, Any], fie
 
 
 @pytest.mark.parametrize("spec", ADMITTED, ids=lambda each: str(each)[:60])
-def test_pod_within_the_baseline_level_is_accepted(spec: Mapping[str, Any]) -> None:
+def test_pod_within_the_baseline_level_is_accepted(spec):
     assert pod(rendered(spec))
 
 
-def test_service_account_of_the_execution_is_accepted() -> None:
+def test_service_account_of_the_execution_is_accepted():
     spec, run = in_pod(serviceAccountName="trainer"), replace(RUN, service_account="trainer")
     assert pod(rendered(spec), run=run)
     assert fields(rendered(in_pod(serviceAccountName="default")), run=run) == [
@@ -99,20 +97,20 @@ def test_service_account_of_the_execution_is_accepted() -> None:
     ]
 
 
-def test_annotations_that_disable_confinement_are_rejected() -> None:
+def test_annotations_that_disable_confinement_are_rejected():
     task = rendered(in_container(), k8sPod={"metadata": {"annotations": UNCONFINED}})
     (name,) = UNCONFINED
     assert fields(task) == [(f"k8sPod.metadata.annotations[{name}]", '"unconfined"')]
 
 
-def test_pod_template_of_a_role_is_checked_like_the_task() -> None:
+def test_pod_template_of_a_role_is_checked_like_the_task():
     group = structs.replace(WORKER, placement=Placement(pod_template={"spec": {"hostPID": True}}))
     assert fields(rendered(in_container()), group=group) == [
         ("custom.kfpytorch.worker.podTemplate.spec.hostPID", "true")
     ]
 
 
-def test_privileges_set_by_the_platform_are_accepted() -> None:
+def test_privileges_set_by_the_platform_are_accepted():
     platform = {
         "enable-host-networking-pod": True,
         "default-security-context": {"privileged": True},
@@ -126,7 +124,7 @@ def test_privileges_set_by_the_platform_are_accepted() -> None:
     assert fields(rendered(other), platform, *known) == [(f"{SPEC}.volumes[0].hostPath.path", '"/etc"')]
 
 
-def test_service_accounts_and_namespaces_can_be_allowed() -> None:
+def test_service_accounts_and_namespaces_can_be_allowed():
     spec = in_pod(serviceAccountName="reads-data")
     assert pod(rendered(spec), {"kfpytorch": {"pod-security": {"service-accounts": ["reads-data"]}}})
     by_namespace = {"by-namespace": {RUN.namespace: False}}
@@ -135,7 +133,7 @@ def test_service_accounts_and_namespaces_can_be_allowed() -> None:
     assert refused(rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": elsewhere}})
 
 
-def test_warn_mode_accepts_the_pod_with_warnings() -> None:
+def test_warn_mode_accepts_the_pod_with_warnings():
     task, platform = rendered(in_pod(hostPID=True)), {"kfpytorch": {"pod-security": {"mode": "warn"}}}
     assert pod(task, platform)
     warned = find_warnings(request(task, platform), [WORKER])
@@ -146,6 +144,6 @@ def test_warn_mode_accepts_the_pod_with_warnings() -> None:
 
 
 @pytest.mark.parametrize("value", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])
-def test_unknown_pod_security_mode_is_rejected(value: Any) -> None:
+def test_unknown_pod_security_mode_is_rejected(value):
     with pytest.raises(InvalidSettings):
         settings.read({"kfpytorch": {"pod-security": value}})

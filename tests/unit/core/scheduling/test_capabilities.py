@@ -8,7 +8,7 @@ from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
 
 
-def test_capabilities_that_could_not_be_probed_keep_their_last_value() -> None:
+def test_capabilities_that_could_not_be_probed_keep_their_last_value():
     last = Capabilities(
         admission_scheduler="yunikorn", operator_scheduler="volcano", queues={"kueue": ("a",)}
     )
@@ -22,7 +22,7 @@ def test_capabilities_that_could_not_be_probed_keep_their_last_value() -> None:
     assert now.with_last_known(NOTHING) == now
 
 
-def test_capabilities_that_were_probed_again_replace_the_last_value() -> None:
+def test_capabilities_that_were_probed_again_replace_the_last_value():
     now = Capabilities(admission_scheduler="default-scheduler", suspends_jobs=False)
     assert now.with_last_known(Capabilities(admission_scheduler="yunikorn", suspends_jobs=True)) == now
     with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is not a quantity"):

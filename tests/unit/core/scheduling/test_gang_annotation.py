@@ -53,9 +53,7 @@ def test_job_name_is_parsed_from_the_name_of_a_kai_pod_group():
     [({}, {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}), ({"runtime": "torch-distributed"}, {})],
     ids=["own runtime", "named runtime"],
 )
-def test_gang_has_the_requests_of_its_initializers_unless_a_named_runtime_determines_them(
-    runtime: dict[str, str], requests: dict[str, str]
-) -> None:
+def test_gang_has_the_requests_of_its_initializers_unless_a_named_runtime_determines_them(runtime, requests):
     sources = {"dataset": {"uri": "s3://data/digits"}, "model": {"uri": "hf://a/b"}}
     storage = {} if runtime else {"storage": {"size": "1Gi"}}
     custom = {

@@ -1,7 +1,6 @@
 """Tests for the gang settings of the platform, the gang options of authors, and the resulting job."""
 
 import json
-from typing import Any
 
 import pytest
 from builders import a_run, a_template, reject
@@ -20,7 +19,7 @@ OPERATOR = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
 CONTAINERS = [{"name": "default", "image": "unused"}]
 
 
-def planned(ganging: dict[str, Any], custom: dict[str, Any] = FIVE, **task: Any) -> list[Any]:
+def planned(ganging, custom=FIVE, **task):
     gang = task.pop("gang", None)
     more = {"kfpytorch": {"gang": gang}} if gang else {}
     section = settings.read({"kfpytorch": {"gang": ganging}, **task.pop("flyte", {})})
@@ -28,7 +27,7 @@ def planned(ganging: dict[str, Any], custom: dict[str, Any] = FIVE, **task: Any)
     return [*plan(a_template({**custom, **more}, **task), a_run(), section, templates).manifests]
 
 
-def refused(*arguments: Any, **more: Any) -> list[str]:
+def refused(*arguments, **more) -> list[str]:
     return [str(problem) for problem in reject(planned, *arguments, **more)]
 
 
@@ -70,7 +69,7 @@ def refused(*arguments: Any, **more: Any) -> list[str]:
         ({"scheduler": "yunikorn", "local-queue": "a"}, ['local-queue="a"']),
     ],
 )
-def test_invalid_gang_settings_are_rejected(value: Any, places: list[str]) -> None:
+def test_invalid_gang_settings_are_rejected(value, places):
     with pytest.raises(InvalidSettings) as caught:
         settings.read({"kfpytorch": {"gang": value}})
     found = [str(problem).partition(": ")[0] for problem in caught.value.problems]
@@ -90,14 +89,12 @@ def test_invalid_gang_settings_are_rejected(value: Any, places: list[str]) -> No
         ({"scheduler": "kueue"}, {}, 'queue=""'),
     ],
 )
-def test_gang_option_that_the_platform_does_not_support_is_rejected(
-    ganging: Any, options: Any, place: str
-) -> None:
+def test_gang_option_that_the_platform_does_not_support_is_rejected(ganging, options, place):
     (problem,) = refused(ganging, gang=options)
     assert problem.partition(": ")[0] == f"custom.kfpytorch.gang.{place}"
 
 
-def test_job_with_scheduler_none_or_a_single_replica_has_no_gang() -> None:
+def test_job_with_scheduler_none_or_a_single_replica_has_no_gang():
     plain = planned({})
     assert planned({"scheduler": "none"}) == plain
     for platform in ({"scheduler": "kueue"}, BACKEND):
@@ -107,7 +104,7 @@ def test_job_with_scheduler_none_or_a_single_replica_has_no_gang() -> None:
         assert planned(ganging, SINGLE) == planned({}, SINGLE)
 
 
-def test_gang_minimum_sets_members_and_resources() -> None:
+def test_gang_minimum_sets_members_and_resources():
     resources = {"cpu": "3", "memory": "3Gi"}
     _, group = planned(BACKEND, gang={"minMember": 3})
     assert group["spec"] == {"minMember": 3, "minResources": resources}
@@ -116,7 +113,7 @@ def test_gang_minimum_sets_members_and_resources() -> None:
     assert policy == {"minAvailable": 3, "minResources": resources}
 
 
-def test_pod_scheduler_name_that_conflicts_with_the_gang_is_rejected() -> None:
+def test_pod_scheduler_name_that_conflicts_with_the_gang_is_rejected():
     other = {"scheduler-name": "default-scheduler"}
     problem, _ = refused(BACKEND, flyte=other)
     assert problem == (
@@ -130,11 +127,11 @@ def test_pod_scheduler_name_that_conflicts_with_the_gang_is_rejected() -> None:
         assert replica["template"]["spec"]["schedulerName"] == "default-scheduler"
 
 
-def pods(job: Any) -> dict[str, Any]:
+def pods(job):
     return {role: each["template"] for role, each in job["spec"]["pytorchReplicaSpecs"].items()}
 
 
-def test_role_outside_the_gang_minimum_has_no_reservation() -> None:
+def test_role_outside_the_gang_minimum_has_no_reservation():
     (job,) = planned({"scheduler": "yunikorn"}, gang={"minMember": 1})
     master, worker = pods(job)["Master"]["metadata"], pods(job)["Worker"]["metadata"]
     of_yunikorn = "yunikorn.apache.org/"
@@ -153,7 +150,7 @@ def test_role_outside_the_gang_minimum_has_no_reservation() -> None:
 @pytest.mark.parametrize(
     ("priorities", "common"), [(("a", "a"), "a"), (("a", "b"), None), ((None, None), None)]
 )
-def test_common_priority_of_all_pods_is_that_of_the_gang(priorities: Any, common: str | None) -> None:
+def test_common_priority_of_all_pods_is_that_of_the_gang(priorities, common):
     roles = {
         role: {"priorityClassName": name}
         for role, name in zip(("master", "worker"), priorities, strict=True)
@@ -163,7 +160,7 @@ def test_common_priority_of_all_pods_is_that_of_the_gang(priorities: Any, common
     assert group["spec"].get("priorityClassName") == common
 
 
-def with_template(metadata: Any) -> dict[str, Any]:
+def with_template(metadata):
     """Return a task with a PodTemplate with this metadata, for `planned` and `refused`."""
     template = {
         "metadata": {"name": "gang", "namespace": "flyte"},
@@ -172,7 +169,7 @@ def with_template(metadata: Any) -> dict[str, Any]:
     return {"metadata": {"podTemplateName": "gang"}, "pod_templates": [template]}
 
 
-def test_queue_label_of_a_task_that_conflicts_with_the_gang_is_rejected() -> None:
+def test_queue_label_of_a_task_that_conflicts_with_the_gang_is_rejected():
     label = {"kueue.x-k8s.io/queue-name": "b"}
     assert refused({"scheduler": "kueue", "queue": "a"}, metadata={"metadata": {"labels": label}}) == [
         'metadata.labels.kueue.x-k8s.io/queue-name="b": conflicts with the gang, which needs a; '
@@ -197,13 +194,13 @@ IN_ROOT_A = {"scheduler": "yunikorn", "queue": "root.a"}
         (OPERATOR, "labels", "scheduling.x-k8s.io/pod-group"),
     ],
 )
-def test_template_with_other_scheduler_labels_is_rejected(scheduler: Any, part: str, key: str) -> None:
+def test_template_with_other_scheduler_labels_is_rejected(scheduler, part, key):
     problems = refused(scheduler, **with_template({part: {key: "another"}}))
     fields = [f"{role} pod.{part}.{key}" for role in ("master", "worker")]
     assert [each.partition("=")[0] for each in problems] == fields
 
 
-def test_pod_priority_that_conflicts_with_the_gang_is_rejected() -> None:
+def test_pod_priority_that_conflicts_with_the_gang_is_rejected():
     roles = {"gang": {"priorityClassName": "high"}, "worker": {"priorityClassName": "low"}}
     (problem,) = refused(BACKEND, {**FIVE, "kfpytorch": roles})
     assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
@@ -227,12 +224,12 @@ GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spe
         "\ud800",
     ],
 )
-def test_malformed_companions_annotation_creates_no_companions(text: str) -> None:
+def test_malformed_companions_annotation_creates_no_companions(text):
     job = {"metadata": {"name": "a", "annotations": {companions.ANNOTATION: text}}}
     assert list(companions.read_companions(read_job(job))) == []
 
 
-def test_companions_annotation_of_an_author_is_ignored() -> None:
+def test_companions_annotation_of_an_author_is_ignored():
     theirs = {"annotations": {companions.ANNOTATION: f"[{GROUP}]", "team": "a"}}
     (job,) = planned({}, metadata={"metadata": theirs})
     annotations = job["metadata"]["annotations"]
@@ -251,7 +248,7 @@ def test_companions_annotation_of_an_author_is_ignored() -> None:
         ),
     ],
 )
-def test_labels_of_a_second_scheduler_are_rejected(ganging: Any, key: str, theirs: str, why: str) -> None:
+def test_labels_of_a_second_scheduler_are_rejected(ganging, key, theirs, why):
     # All pods have the label, but the problem is reported once.
     (problem,) = refused(ganging, **with_template({"labels": {key: "x"}}))
     message = f"is for {theirs}, but the gang scheduler is {why}"
@@ -259,7 +256,7 @@ def test_labels_of_a_second_scheduler_are_rejected(ganging: Any, key: str, their
     planned(ganging, **with_template({"labels": {key: ""}}))
 
 
-def test_kueue_queue_label_of_a_task_is_kept() -> None:
+def test_kueue_queue_label_of_a_task_is_kept():
     label = {"kueue.x-k8s.io/queue-name": "b"}
     job, _ = planned(BACKEND, metadata={"metadata": {"labels": label}})
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "b"

@@ -1,7 +1,5 @@
 """Tests for warnings about jobs whose pods select a gang scheduler but that do not form a gang."""
 
-from typing import Any
-
 import pytest
 from builders import a_run, a_template
 
@@ -15,9 +13,9 @@ COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
 
 
 def warnings(
-    template: dict[str, Any],
-    custom: dict[str, Any] = TWO,
-    section: dict[str, Any] | None = None,
+    template,
+    custom=TWO,
+    section=None,
     found: Capabilities = NOTHING,
 ) -> list[str]:
     """Return the warnings about a task if `template` is the platform's default PodTemplate."""
@@ -42,9 +40,7 @@ YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP
         ({"spec": {"schedulerName": "volcano"}}, "schedulerName", "selects volcano", "{scheduler: volcano"),
     ],
 )
-def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(
-    template: dict[str, Any], field: str, relation: str, setting: str
-) -> None:
+def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(template, field, relation, setting):
     (warning,) = warnings(template)
     assert field in warning.partition("=")[0]
     assert f" {relation}, but no gang is made: " in warning
@@ -63,7 +59,5 @@ def test_pod_template_of_a_gang_scheduler_without_a_gang_has_a_warning(
     ],
     ids=["gang", "one replica", "declined", "operator", "another scheduler", "a queue"],
 )
-def test_job_with_a_gang_or_without_need_of_one_has_no_warning(
-    template: dict[str, Any], custom: dict[str, Any], gang: dict[str, Any], found: Capabilities
-) -> None:
+def test_job_with_a_gang_or_without_need_of_one_has_no_warning(template, custom, gang, found):
     assert warnings(template, custom, {"kfpytorch": {"gang": gang}}, found) == []

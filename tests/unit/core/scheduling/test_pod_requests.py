@@ -2,7 +2,6 @@
 """Tests for the effective requests of a pod. tests/cluster compares them with a real API server."""
 
 import json
-from typing import Any
 
 import pytest
 from builders import a_run, a_template
@@ -21,7 +20,7 @@ from backend_plugin.core.scheduling.pod_requests import (
 )
 
 
-def container(cpu: str = "", *, limits: Any = None, **fields: Any) -> dict[str, Any]:
+def container(cpu: str = "", *, limits=None, **fields):
     resources = {"requests": {"cpu": cpu} if cpu else {}, "limits": limits or {}}
     return {
         "name": "c",
@@ -30,7 +29,7 @@ def container(cpu: str = "", *, limits: Any = None, **fields: Any) -> dict[str, 
     }
 
 
-def sidecar(cpu: str) -> dict[str, Any]:
+def sidecar(cpu: str):
     return container(cpu, restartPolicy="Always")
 
 
@@ -58,14 +57,14 @@ def sidecar(cpu: str) -> dict[str, Any]:
         ([container("1")], {"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}, {"cpu": "1", "hugepages-2Mi": "4Mi"}),
     ],
 )  # fmt: skip
-def test_pod_requests_are_computed_like_kubernetes_does(containers: Any, more: Any, asked: Any) -> None:
+def test_pod_requests_are_computed_like_kubernetes_does(containers, more, asked):
     assert format_amounts(compute_pod_requests({"containers": containers, **more})) == asked
 
 
 BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
 
 
-def test_missing_container_resources_are_taken_from_the_namespace_defaults() -> None:
+def test_missing_container_resources_are_taken_from_the_namespace_defaults():
     defaults = parse_amounts({"cpu": "100m", "memory": "1Gi"})
     containers = [container("2"), container(limits={"memory": "3Gi"})]
     spec = {"containers": containers, "initContainers": [sidecar("1")]}
@@ -76,18 +75,18 @@ def test_missing_container_resources_are_taken_from_the_namespace_defaults() -> 
     assert format_amounts(alone) == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
 
 
-def test_gang_resources_include_the_namespace_defaults() -> None:
+def test_gang_resources_include_the_namespace_defaults():
     found = Capabilities(container_defaults={"ephemeral-storage": "1Gi"})
     section = settings.read(
         {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
     )
     custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
     _, group = plan(a_template(custom), a_run(), section, (), found).manifests
-    spec: Any = group["spec"]
+    spec = group["spec"]
     assert spec["minResources"] == {"cpu": "5", "memory": "5Gi", "ephemeral-storage": "5Gi"}
 
 
-def min_resource(cpu: str, sidecars: list[Any], **spec: Any) -> Any:
+def min_resource(cpu: str, sidecars, **spec):
     """Return the CPU request of the placeholders for a worker whose pod has these init containers."""
     section = settings.read({"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
     trainer = {**container(cpu, limits={"cpu": cpu}), "name": "main", "image": "i"}
@@ -97,7 +96,7 @@ def min_resource(cpu: str, sidecars: list[Any], **spec: Any) -> Any:
     task = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom, "k8sPod": pod}
     asked = ParseDict({**task, "config": {"primary_container_name": "main"}}, TaskTemplate())
     (job,) = plan(asked, a_run(), section, ()).manifests
-    of_job: Any = job["spec"]
+    of_job = job["spec"]
     annotations = of_job["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
     (group,) = json.loads(annotations["yunikorn.apache.org/task-groups"])
     return group["minResource"]["cpu"]
@@ -118,8 +117,6 @@ def min_resource(cpu: str, sidecars: list[Any], **spec: Any) -> Any:
         ("1", [container("9"), sidecar("3")], {}, "9"),
     ],
 )
-def test_yunikorn_placeholder_has_the_request_that_yunikorn_computes(
-    cpu: str, sidecars: list[Any], spec: Any, asked: str
-) -> None:
+def test_yunikorn_placeholder_has_the_request_that_yunikorn_computes(cpu, sidecars, spec, asked):
     numbered = [{**each, "name": f"s{number}", "image": "i"} for number, each in enumerate(sidecars)]
     assert min_resource(cpu, numbered, **spec) == asked

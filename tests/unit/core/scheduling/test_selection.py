@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - a row a case
 """Tests for the selection of a scheduler from settings, options and capabilities, and for its reasons."""
 
-from typing import Any
-
 import pytest
 from builders import a_run, a_template, reject
 
@@ -16,13 +14,13 @@ GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "
 AUTO = {"scheduler": "auto"}
 
 
-def has(*groups: str, **fields: Any) -> Capabilities:
+def has(*groups: str, **fields) -> Capabilities:
     """Return the capabilities of a cluster with these API groups; its operator has no gang scheduler."""
     facts = {"operator_scheduler": "", **fields}
     return Capabilities(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
 
 
-def planned(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> Plan:
+def planned(ganging, found: Capabilities = NOTHING, **fields) -> Plan:
     gang = fields.pop("gang", None)
     custom = {**FIVE, **({"kfpytorch": {"gang": gang}} if gang else {})}
     run = a_run(**fields.pop("run", {}))
@@ -30,13 +28,13 @@ def planned(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> Plan:
     return plan(template, run, settings.read({"kfpytorch": {"gang": ganging}}), (), found)
 
 
-def refused(ganging: Any, found: Capabilities = NOTHING, **fields: Any) -> list[str]:
+def refused(ganging, found: Capabilities = NOTHING, **fields) -> list[str]:
     return [str(problem) for problem in reject(planned, ganging, found, **fields)]
 
 
 def describe_plan(made: Plan) -> tuple[str, str]:
     """Return the scheduler of the pods and the queue of the job."""
-    job: Any = made.manifests[0]
+    job = made.manifests[0]
     labels = job["metadata"]["labels"]
     scheduler = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
     policy = "policy" if "schedulingPolicy" in job["spec"]["runPolicy"] else ""
@@ -71,15 +69,13 @@ UNKNOWN_OPERATOR = {"operator_scheduler": None, "unknown": {"operator_scheduler"
         (has(operator_scheduler="volcano"), "", "", NO_GANG),
     ],
 )  # fmt: skip
-def test_most_certain_scheduler_of_the_capabilities_is_selected(
-    found: Capabilities, queue: str, expected: str, why: str
-) -> None:
+def test_most_certain_scheduler_of_the_capabilities_is_selected(found, queue, expected, why):
     made = planned({**AUTO, **({"queue": queue} if queue else {})}, found)
     assert describe_plan(made) == (expected, "")
     assert made.reasons[0].startswith(why)
 
 
-def test_skipped_admission_queue_is_the_one_of_the_settings() -> None:
+def test_skipped_admission_queue_is_the_one_of_the_settings():
     capabilities = has(KUEUE_API, admission_scheduler="yunikorn")
     made = planned({**AUTO, "local-queue": "theirs"}, capabilities, gang={"queue": "root.own"})
     assert describe_plan(made) == ("yunikorn", "")
@@ -87,7 +83,7 @@ def test_skipped_admission_queue_is_the_one_of_the_settings() -> None:
     assert reason.startswith("Not after queue theirs,")
 
 
-def test_other_available_schedulers_are_reported() -> None:
+def test_other_available_schedulers_are_reported():
     ganging = {**AUTO, "schedule-timeout": "1m", "queue": "q"}
     made = planned(ganging, has(*GROUPS, operator_scheduler="volcano"))
     assert list(made.reasons) == [
@@ -136,12 +132,10 @@ PRIORITY = {"queue": "b", "minMember": 3, "priorityClassName": "high"}
         (NOTHING, coscheduling("operator", **{"local-queue": "a"}), PRIORITY, ("policy", "b")),
     ],
 )
-def test_job_may_wait_for_queue_admission_before_gang_scheduling(
-    found: Capabilities, ganging: Any, gang: Any, expected: tuple[str, str]
-) -> None:
+def test_job_may_wait_for_queue_admission_before_gang_scheduling(found, ganging, gang, expected):
     made = planned(ganging, found, gang=gang)
     assert describe_plan(made) == expected
-    job: Any = made.manifests[0]
+    job = made.manifests[0]
     assert job["spec"]["runPolicy"].get("suspend", False) is bool(expected[1])
     # Kueue uses the priority of the pods.
     assert "kueue.x-k8s.io/priority-class" not in job["metadata"]["labels"]
@@ -168,9 +162,7 @@ WITH_KAI = has("scheduling.run.ai", KUEUE_API, queues={"kai": ("q",), "kueue": (
         ({"scheduler": "kai", "queue": "q", "local-queue": "x"}, WITH_KAI, 'local-queue="x"'),
     ],
 )
-def test_settings_that_contradict_the_capabilities_are_rejected(
-    ganging: Any, found: Capabilities, place: str
-) -> None:
+def test_settings_that_contradict_the_capabilities_are_rejected(ganging, found, place):
     (problem,) = refused(ganging, found)
     assert problem.partition(": ")[0] == f"kfpytorch.gang.{place}"
     # The same settings are valid if the capabilities are unknown.
@@ -199,24 +191,22 @@ BY_KUEUE = {"queue": "team-a", "scheduler": "kueue"}
         (AUTO, WITHOUT_JOBS, BY_KUEUE, f"cannot be used on this cluster: {UNMANAGED}"),
     ],
 )
-def test_queue_that_the_task_cannot_use_is_rejected(
-    ganging: Any, found: Capabilities, gang: Any, expected: str
-) -> None:
+def test_queue_that_the_task_cannot_use_is_rejected(ganging, found, gang, expected):
     (problem,) = refused(ganging, found, gang=gang)
     assert problem == expected or (found is WITHOUT_JOBS and expected in problem)
 
 
-def test_queue_that_cannot_be_looked_up_is_accepted() -> None:
+def test_queue_that_cannot_be_looked_up_is_accepted():
     unseen = has("kueue.x-k8s.io", "scheduling.run.ai", queues={"kai": ("a",)}, unknown={"kueue": "no"})
     assert "kueue is not known: no" in planned(AUTO, unseen, gang={"queue": "b"}).reasons[0]
 
 
-def test_job_with_a_scheduler_queue_does_not_wait_in_the_default_kueue_queue() -> None:
+def test_job_with_a_scheduler_queue_does_not_wait_in_the_default_kueue_queue():
     queues = {"kueue": ("default",), "volcano": ("default", "team-b")}
     found = has("kueue.x-k8s.io", "scheduling.volcano.sh", queues=queues, suspends_jobs=True)
     made = planned(AUTO, found, gang={"queue": "team-b"})
     assert describe_plan(made) == (VOLCANO, "")
-    group: Any = made.manifests[1]
+    group = made.manifests[1]
     assert group["spec"]["queue"] == "team-b"
     assert made.reasons[-1] == "Not after queue default: the task's team-b is one of volcano."
     assert describe_plan(planned(AUTO, found)) == (VOLCANO, "default")
@@ -244,24 +234,24 @@ PARTS = {
         ({"namespace": "ours"}, {"scheduler": "volcano"}, VOLCANO, "Gangs are for volcano (backend): set"),
     ],
 )
-def test_most_specific_setting_selects_the_scheduler(run: Any, gang: Any, expected: str, why: str) -> None:
+def test_most_specific_setting_selects_the_scheduler(run, gang, expected, why):
     made = planned(PARTS, run=run, gang=gang)
     assert describe_plan(made) == (expected, "")
     assert why in made.reasons[0]
     queues = {"ours": "all", "theirs": "theirs"}
     if expected == VOLCANO:
-        spec: Any = made.manifests[1]["spec"]
+        spec = made.manifests[1]["spec"]
         assert spec["queue"] == queues[run["namespace"]]
 
 
-def test_gang_of_the_operator_is_reported_although_the_settings_want_none() -> None:
+def test_gang_of_the_operator_is_reported_although_the_settings_want_none():
     made = planned({"scheduler": "none"}, has(operator_scheduler="volcano"))
     assert len(made.reasons) == 2
     assert "--gang-scheduler-name=volcano" in made.reasons[1]
     assert len(planned({"scheduler": "none"}, has()).reasons) == 1
 
 
-def test_task_may_name_an_allowed_or_available_scheduler() -> None:
+def test_task_may_name_an_allowed_or_available_scheduler():
     (problem,) = refused(PARTS, gang={"scheduler": "coscheduling"})
     assert problem.endswith("on this platform; leave it out, or write kai or none or yunikorn")
     found = has(*GROUPS)
@@ -273,13 +263,13 @@ def test_task_may_name_an_allowed_or_available_scheduler() -> None:
     assert "leave it out, or write auto or yunikorn" in problem
 
 
-def test_in_tree_gang_scheduling_is_rejected_with_the_reason() -> None:
+def test_in_tree_gang_scheduling_is_rejected_with_the_reason():
     (problem,) = refused(AUTO, gang={"scheduler": "in-tree"})
     assert "that are not in its schema; leave it out, or write auto or none" in problem
 
 
-def test_gang_settings_decide_on_group_creation_and_detection() -> None:
-    def read(**values: Any) -> tuple[bool, bool]:
+def test_gang_settings_decide_on_group_creation_and_detection():
+    def read(**values) -> tuple[bool, bool]:
         gang = settings.read({"kfpytorch": {"gang": values}}).kfpytorch.gang
         assert gang.needs_detection is (values.get("scheduler") == "auto")
         return gang.can_create_groups, gang.is_unconfigured

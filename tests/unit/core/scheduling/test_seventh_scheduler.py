@@ -1,6 +1,6 @@
 """Tests that a new scheduler needs only a module and a registry entry; this file is the module."""
 
-from typing import Any, Final
+from typing import Final
 
 import chart_rules
 import pytest
@@ -24,7 +24,6 @@ from backend_plugin.core.scheduling.adapter import (
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, queries
 from backend_plugin.doctor.checks import gang, queues
 from backend_plugin.doctor.facts import Facts, Subject
@@ -37,7 +36,7 @@ def marks(gang: GangSpec) -> SchedulingFields:
     return SchedulingFields(scheduler_name=gang.scheduler_name, pod_labels={f"{API}/crew": gang.name})
 
 
-def crew(gang: GangSpec) -> Manifest:
+def crew(gang: GangSpec):
     return {"size": gang.min_member, "queue": gang.queue}
 
 
@@ -71,16 +70,16 @@ CUSTOM: Final = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas
 
 @pytest.fixture(autouse=True)
 def _row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.ADAPTERS, "seventh", ADAPTERS)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry.ADAPTERS, "seventh", ADAPTERS)
 
 
-def planned(ganging: Any, found: Capabilities | None = None, **options: Any) -> Any:
+def planned(ganging, found: Capabilities | None = None, **options):
     section = settings.read({"kfpytorch": {"gang": ganging}})
     template = a_template({**CUSTOM, "kfpytorch": {"gang": options}})
     return plan(template, a_run(), section, (), found or Capabilities())
 
 
-def test_new_scheduler_is_used_from_the_settings_to_the_plan() -> None:
+def test_new_scheduler_is_used_from_the_settings_to_the_plan():
     job, group = planned({"scheduler": "seventh", "queue": "all"}, minMember=3).manifests
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         assert replica["template"]["spec"]["schedulerName"] == "seventh"
@@ -90,7 +89,7 @@ def test_new_scheduler_is_used_from_the_settings_to_the_plan() -> None:
     assert list(companions.read_companions(read_job(job))) == [group]
 
 
-def test_new_scheduler_is_detected_selected_and_combined_with_kueue() -> None:
+def test_new_scheduler_is_detected_selected_and_combined_with_kueue():
     found = Capabilities(apis={API: ("v1",), "kueue.x-k8s.io": ("v1beta1",)}, queues={"kueue": ("default",)})
     made = planned({"scheduler": "auto"}, found)
     assert made.reasons[0] == f"Gangs are for seventh: the cluster has {API}."
@@ -99,18 +98,18 @@ def test_new_scheduler_is_detected_selected_and_combined_with_kueue() -> None:
     assert planned({"scheduler": "auto"}, found, scheduler="seventh").manifests == made.manifests
 
 
-def test_pod_groups_of_the_new_scheduler_are_watched() -> None:
+def test_pod_groups_of_the_new_scheduler_are_watched():
     kinds = [(each.resource.group, each.resource.plural) for each in api_resources.list_group_kinds()]
     assert (API, "crews") in kinds
 
 
-def test_connector_needs_permissions_for_the_pod_groups_of_the_new_scheduler() -> None:
+def test_connector_needs_permissions_for_the_pod_groups_of_the_new_scheduler():
     facts = Facts(namespace="ns", gang=GangSettings(scheduler="seventh"))
     rules = {each.resource: each.verbs for each in access_review.required(facts)}
     assert rules["crews"] == ("create", "list", "watch", "delete")
 
 
-def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler() -> None:
+def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler():
     parts = yaml.safe_load(chart_rules.build_file())
 
     def build_rule(plural: str, *verbs: str) -> dict[str, list[str]]:
@@ -122,7 +121,7 @@ def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler() -> Non
     assert parts["groups"]["seventh"] == build_rule("crews", "create", "delete")
 
 
-def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler() -> None:
+def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler():
     (query,) = queries.build_gang_queries("seventh", "ns")
     found = (query.subject, query.resource.plural)
     assert found == (Subject.QUEUES, "lanes")
