@@ -1,12 +1,20 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the messages about pending reasons."""
 
 import pytest
-from cluster import RUNNING, condition, job, pod, running, short, unplaced, verdict
-from waiting_gang import group
+from cluster import RUNNING, anew, at, condition, going, job, pod, running, short, unplaced, verdict
+from msgspec import structs
+from waiting_gang import build_waiting_members, first_line, gang, group
 
+from backend_plugin.core import settings
+from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.pending import PendingReason, PendingStage, ResourceShortage
+from backend_plugin.core.judging.shortage_message import format_sentence
+from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
+from kfpytorch_common.quantity import parse
 
 
 @pytest.mark.parametrize(
@@ -59,3 +67,157 @@ def test_crash_loop_has_the_cause_of_its_last_termination(ended, expected):
     looping = pod("worker-0", "Pending", initContainerStatuses=[init])
     rules = JudgingContext(judging=JudgingSettings(exit_codes={17: Cause.NODE_LOST}))
     assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == expected
+
+
+GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
+
+
+def wait(*lacks, **fields):
+    return PendingReason(
+        stage=PendingStage.HELD,
+        cause=Cause.QUEUE,
+        reason="Pending",
+        shortages=lacks,
+        **{"text": "m", **fields},
+    )
+
+
+@pytest.mark.parametrize(
+    ("waiting", "sentence"),
+    [
+        (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead"),
+        (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 1 job ahead"),
+        (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
+        (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 requested, 4 free"),
+        (wait(ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 requested"),
+        (wait(), "m"),
+    ],
+)  # fmt: skip
+def test_shortage_sentence_contains_amount_place_and_reason(waiting, sentence):
+    assert format_sentence(waiting, NO_GANG, {}) == sentence
+
+
+def test_shortage_of_the_nodes_is_not_one_of_the_queue_that_admitted_the_job():
+    gang = structs.replace(NO_GANG, queue="team")
+    of_nodes = structs.replace(GPUS, counts_own=True)
+    sentence = "waiting for 4 nvidia.com/gpu in %s: 8 requested, 4 free"
+    assert format_sentence(wait(of_nodes), gang, {}) == sentence % "the cluster"
+    assert format_sentence(wait(GPUS), gang, {}) == sentence % "queue team"
+
+
+REFUSED = {
+    "type": "Warning",
+    "reason": "FailedCreatePod",
+    "message": 'pods "j-worker-3" is forbidden: exceeded quota: gpu',
+}
+SAID = 'its pods cannot be created: pods "j-worker-3" is forbidden: exceeded quota: gpu'
+LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
+
+
+def refused(seconds):
+    return {**REFUSED, "lastTimestamp": None if seconds is None else at(seconds)}
+
+
+def elastic():
+    job = gang(RUNNING)
+    job["spec"]["elasticPolicy"] = {"minReplicas": 2, "maxReplicas": 5}
+    return job
+
+
+RESTARTING = condition("Restarting", message="")
+
+
+@pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])
+def test_running_job_reports_that_a_lost_replica_cannot_be_created(job):
+    result = verdict(job, *LEFT, events=[refused(150)])
+    assert (result.phase.value, result.cause and result.cause.value) == ("RUNNING", "quota-exceeded")
+    assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"
+    assert result.message.splitlines()[1].startswith("the namespace's ResourceQuota")
+
+
+@pytest.mark.parametrize(
+    ("pods", "refusal"),
+    [
+        # All replicas exist.
+        ([*LEFT, anew(running("worker-3"))], refused(165)),
+        # The failed creation precedes the first full set.
+        (LEFT, refused(0)),
+        # Another replica was created after the failed creation.
+        ([*LEFT[:3], anew(running("worker-2"))], refused(150)),
+        # The replica was created after the failed creation, and is being deleted.
+        ([*LEFT, going(anew(running("worker-3")), 180)], refused(150)),
+        # The event has no time.
+        (LEFT, refused(None)),
+        (LEFT, {**refused(150), "type": "Normal"}),
+        (LEFT, {**refused(150), "reason": "Other"}),
+    ],
+)
+def test_past_creation_failure_is_not_reported(pods, refusal):
+    result = verdict(gang(RUNNING), *pods, events=[refusal])
+    assert "waits" not in result.info
+    assert result.phase.value == "RUNNING"
+
+
+def test_replica_that_is_being_deleted_counts_as_lost():
+    result = verdict(gang(RUNNING), *LEFT, going(running("worker-3"), 140), events=[refused(150)])
+    assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"
+
+
+FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
+BEYOND = (
+    "insufficient quota for cpu in flavor any, previously considered podsets requests (2)"
+    " + current podset request (8) > maximum capacity (8)"
+)
+NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+def rules(deadlines=None, **timeouts):
+    judging = settings.read({"kfpytorch": {"timeouts": timeouts}}).judging
+    return JudgingContext(judging=judging, deadlines=deadlines or Deadlines())
+
+
+def queued(message):
+    held = condition("QuotaReserved", "False", reason="Pending", message=message)
+    workload = group("kueue.x-k8s.io", held, kind="Workload", spec={"queueName": "team"})
+    return {"job": gang(condition("Suspended"), started=None), "pod_groups": [workload]}
+
+
+BY_CAUSE = {
+    "queue-timeout": "10m",
+    "queue-timeout-by-cause": {"queue": "0", "unschedulable": "2m", "unsatisfiable": "1m"},
+}
+
+
+OTHER_CAUSE = {"queue-timeout": "10m", "queue-timeout-by-cause": {"quota-exceeded": "1m"}}
+OWN = rules(Deadlines(queue_seconds=30), **BY_CAUSE)
+NO_QUEUE = "LocalQueue team doesn't exist"
+
+
+@pytest.mark.parametrize(
+    ("message", "rules", "last", "phase"),
+    [
+        (BEYOND, rules(**BY_CAUSE), 60, "RETRYABLE_FAILED"),
+        (NO_NODE, rules(**BY_CAUSE), 120, "RETRYABLE_FAILED"),
+        (NO_QUEUE, rules(**{"queue-timeout-by-cause": {"invalid-config": "1m"}}), 60, "FAILED"),
+        # A cause without its own timeout has the usual one.
+        (FULL, rules(**OTHER_CAUSE), 600, "RETRYABLE_FAILED"),
+        # The timeout of the task's author takes precedence.
+        (FULL, OWN, 30, "RETRYABLE_FAILED"),
+        (FULL, rules(**BY_CAUSE), 100_000, "WAITING_FOR_RESOURCES"),
+    ],
+)
+def test_queue_timeout_depends_on_the_cause_of_the_wait(message, rules, last, phase):
+    of_nodes = {"job": gang(), "pods": build_waiting_members(NO_NODE)}
+    waits = of_nodes if message == NO_NODE else {"pods": [], **queued(message)}
+    job, pods = waits.pop("job"), waits.pop("pods")
+    early, late = (verdict(job, *pods, **waits, now=last + more, rules=rules) for more in (-10, 10))
+    assert (early.phase.value, late.phase.value) == ("WAITING_FOR_RESOURCES", phase)
+
+
+def test_deadline_counts_from_the_first_running_condition():
+    limited = rules(**{"active-deadline": "1h"})
+    waited = gang({**RUNNING, "lastTransitionTime": "2026-01-01T10:00:00Z"}, workers=1)
+    pods = [running(name, since=36_000) for name in ("master-0", "worker-0")]
+    assert verdict(waited, *pods, now=36_000 + 3_500, rules=limited).phase.value == "RUNNING"
+    over = verdict(waited, *pods, now=36_000 + 3_700, rules=limited)
+    assert over.reason == "DeadlineExceeded"

@@ -1,24 +1,34 @@
-"""Tests for the messages about rejected tasks."""
+"""Tests for the messages about rejected tasks, and for the limits on their problems, bytes and containers."""
+
+from collections.abc import Iterator
 
 import pytest
-from builders import a_run
+from builders import a_run, a_template, reject
 
-from backend_plugin.core import names, rejection
+from backend_plugin.core import names, rejection, settings
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
+from backend_plugin.core.errors import (
+    CUSTOM_BYTES,
+    MOST_PROBLEMS,
+    InvalidTask,
+    Problem,
+    Problems,
+    collect_problems,
+)
 from backend_plugin.core.judging.verdict import Phase
+from backend_plugin.core.pipeline import plan
 
 
-def problem(field: str) -> Problem:
-    return Problem(field=field, value="7", message="is odd", remedy="write 8")
+def problem(number: int) -> Problem:
+    return Problem(field=f"f{number}", value="7", message="is odd", remedy="write 8")
 
 
 def test_each_problem_has_a_line_and_the_rest_is_counted():
-    assert rejection.format_problems([problem("a")]) == "the task cannot be run: a=7: is odd; write 8"
-    lines = rejection.format_problems([problem(f"f{number}") for number in range(10)]).splitlines()
+    assert rejection.format_problems([problem(1)]) == "the task cannot be run: f1=7: is odd; write 8"
+    lines = rejection.format_problems([*map(problem, range(10))]).splitlines()
     assert lines[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
     assert (len(lines), lines[-1]) == (9, "and 2 more problems")
-    at_limit = rejection.format_problems([problem("a")] * MOST_PROBLEMS)
+    at_limit = rejection.format_problems([problem(1)] * MOST_PROBLEMS)
     assert at_limit.endswith("\nand 42 or more other problems")
 
 
@@ -91,3 +101,75 @@ def test_a_field_that_a_definition_lacks_may_need_a_newer_operator():
     assert found.startswith(message)
     assert DIALECTS["TrainJob"].installation in found
     assert rejection.add_upgrade("denied", DIALECTS["TrainJob"]) == "denied"
+
+
+def refused(template) -> list[str]:
+    return [each.field for each in reject(plan, template, a_run(), settings.read({}))]
+
+
+def test_problem_search_stops_at_the_limit():
+    made: list[int] = []
+
+    def endless() -> Iterator[Problem]:
+        while True:
+            made.append(len(made))
+            yield problem(made[-1])
+
+    problems = Problems([problem(-1)])
+    with pytest.raises(InvalidTask) as caught:
+        problems += endless()
+    assert len(caught.value.problems) == MOST_PROBLEMS == len(made) + 1
+
+
+def test_problems_of_several_stages_are_each_reported_once_and_in_order():
+    def stages() -> None:
+        with collect_problems() as problems:
+            problems.append(problem(2))
+            raise InvalidTask(problem(1), problem(2), *map(problem, range(100, 100 + MOST_PROBLEMS)))
+
+    fields = [each.field for each in reject(stages)]
+    assert (fields[:3], len(fields)) == (["f2", "f1", "f100"], MOST_PROBLEMS)
+
+
+def test_task_with_many_problems_is_rejected_with_some_of_them():
+    tolerations = [{"key": 5}] * 1_000
+    wide = {"workerReplicas": {"replicas": 1}, "kfpytorch": {"worker": {"tolerations": tolerations}}}
+    assert len(refused(a_template(wide))) == MOST_PROBLEMS
+
+
+def test_custom_of_a_task_has_a_size_limit():
+    wide = {"workerReplicas": {"replicas": 1}, "x": "y" * CUSTOM_BYTES}
+    (found,) = reject(plan, a_template(wide), a_run(), settings.read({}))
+    assert (found.field, found.message) == ("custom", "is larger than the limit of 262,144 bytes")
+    assert int(found.value.removesuffix(" bytes").replace(",", "")) > CUSTOM_BYTES
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_task", "fields"),
+    [
+        (260_000, 0, []),
+        (262_144, 0, ["metadata.annotations"]),
+        (0, 262_144, ["metadata.metadata.annotations"]),
+    ],
+)
+def test_annotations_have_a_size_limit(of_pod, of_task, fields):
+    pod = {
+        "podSpec": {"containers": [{"name": "main", "image": "i"}]},
+        "metadata": {"annotations": {"a": "x" * of_pod}},
+    }
+    template = a_template({"workerReplicas": {"replicas": 1}}, k8sPod=pod, container=None)
+    template.metadata.metadata.annotations["b"] = "é" * (of_task // 2)
+    try:
+        plan(template, a_run(), settings.read({}))
+        found = []
+    except InvalidTask as refusal:
+        found = [each.field for each in refusal.problems]
+    assert found == fields
+
+
+def test_pod_has_a_limited_number_of_containers():
+    containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
+    pod = {"podSpec": {"containers": containers}}
+    wide = a_template({"workerReplicas": {"replicas": 1}}, container=None, k8sPod=pod)
+    wide.config["primary_container_name"] = "c0"
+    assert refused(wide) == ["k8sPod.podSpec.containers"]

@@ -1,15 +1,16 @@
-"""Tests of reading a TrainJob as the API server returns it, and of its options in an annotation."""
+"""Tests of reading a TrainJob and its options, and of the functions that both dialects have."""
 
 from datetime import timedelta
 
 import pytest
 from train_job_objects import BEGAN, build_job
 
-from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.dialects.table import DIALECTS, parse_job_name
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
+from backend_plugin.core.judging.replica_pods import is_first_admission
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
+from backend_plugin.core.observed import Job, JobLimit, Pod, ReplicaSpec
 
 DIALECT = DIALECTS["TrainJob"]
 
@@ -101,3 +102,38 @@ def test_launcher_of_an_mpi_job_is_read_as_its_first_node(job, first, replica):
         "batch.kubernetes.io/job-completion-index": "0",
     }
     assert read_pod({"metadata": {"name": "j-x", "labels": {**labels, **first}}}).replica == replica
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda each: each.name)
+def test_probe_of_a_dialect_is_a_job_with_one_replica(dialect):
+    probe = dialect.build_probe({"name": "probe", "namespace": "ns"})
+    job = dialect.read(probe)
+    assert (job.name, job.namespace, [each.replicas for each in job.groups]) == ("probe", "ns", [1])
+    assert (probe["apiVersion"], probe["kind"]) == (dialect.resource.api_version, dialect.name)
+    assert job.dialect == dialect.name
+    assert not dialect.is_suspended(probe)
+
+
+@pytest.mark.parametrize(
+    ("pod", "job"),
+    [
+        ("a-b-worker-12", "a-b"),
+        ("a-master-0", "a"),
+        ("a-worker", ""),
+        ("worker-0", ""),
+        ("a-b-node-0-12-x1y2z", "a-b"),
+        ("a-node-0", "a"),
+        ("a-node-1-0-x1y2z", ""),
+    ],
+)
+def test_job_name_is_parsed_from_a_pod_name(pod, job):
+    assert parse_job_name(pod) == job
+
+
+@pytest.mark.parametrize(
+    ("generation", "late", "first"), [(1, 0, False), (2, 1, True), (2, 60, False), (3, 1, False)]
+)
+def test_resumed_job_without_earlier_pods_is_admitted_for_the_first_time(generation, late, first):
+    job = Job(name="a", started=BEGAN, generation=generation)
+    pod = Pod(name="a-worker-0", created=BEGAN + timedelta(seconds=late))
+    assert is_first_admission(job, [pod]) is first

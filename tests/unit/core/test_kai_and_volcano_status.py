@@ -1,15 +1,14 @@
-"""Tests for the messages of KAI about a waiting gang; the texts are published, not recorded."""
+# ruff: noqa: E501 - a row a case
+"""Tests for the messages of KAI and Volcano about a waiting gang; the texts are published, not recorded."""
 
 from datetime import timedelta
 
 import pytest
-from cluster import verdict
+from cluster import condition, verdict
 from waiting_gang import event, first_line, gang, group, waiting_line
 
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
-
-API = "scheduling.run.ai"
 
 
 def limited(reason="OverLimit", message="over its limit", **fields):
@@ -26,7 +25,9 @@ def limited(reason="OverLimit", message="over its limit", **fields):
         **fields,
     }
     why = {"reason": reason, "message": message, "details": {"queueDetails": details}}
-    return group(API, schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}])
+    return group(
+        "scheduling.run.ai", schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}]
+    )
 
 
 BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
@@ -57,7 +58,7 @@ def test_scheduling_reason_with_numbers_is_preferred(turned):
         other = limited("NonPreemptibleOverQuota")
         several = [bare, other, numbers] if start.startswith("queue") else [bare, numbers]
         reasons = [each["status"]["schedulingConditions"][0] for each in several]
-        one = group(API, schedulingConditions=reasons[::-1] if turned else reasons)
+        one = group("scheduling.run.ai", schedulingConditions=reasons[::-1] if turned else reasons)
         assert waiting_line(job=gang(started=None), pod_groups=[one]).startswith(start)
 
 
@@ -72,3 +73,46 @@ def test_message_about_missing_pods_is_read_from_an_event():
     assert "waits" not in verdict(gang(started=None), events=[{**ready, "reason": "Evict"}]).info
     both = verdict(gang(started=None), events=[ready], pod_groups=[limited()])
     assert first_line(both).startswith("waiting for 4 nvidia.com/gpu")
+
+
+VOLCANO = "scheduling.volcano.sh"
+PENDING = group(VOLCANO, phase="Pending")
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("queue resource quota insufficient: insufficient nvidia.com/gpu", "waiting for nvidia.com/gpu in queue team: 10 requested"),
+        ("resource in cluster is overused: overused nvidia.com/gpu, overused cpu", "waiting for nvidia.com/gpu (10 requested) and cpu (20 requested) in queue team"),
+        ("something else", "queue team: the group is not admitted yet"),
+    ],
+)  # fmt: skip
+def test_reason_for_a_pending_pod_group_is_read_from_its_events(message, text):
+    reported = event(message, name="j", kind="PodGroup", reason="Unschedulable")
+    line = waiting_line(job=gang(started=None), pod_groups=[PENDING], events=[reported])
+    assert line == f"{text} (0 of 5 replicas ready)"
+    admitted = verdict(gang(started=None), pod_groups=[group(VOLCANO, phase="Inqueue")], events=[reported])
+    assert "waits" not in admitted.info
+
+
+@pytest.mark.parametrize(("placed_at", "waits"), [(4, False), (3, False), (2, True)])
+def test_condition_before_the_placement_of_the_gang_is_ignored(placed_at, waits):
+    unplaced = condition("Unschedulable", since=3, reason="NotEnoughResources", message="x")
+    placed = condition("Scheduled", since=placed_at)
+    result = verdict(gang(started=None), pod_groups=[group(VOLCANO, unplaced, placed, phase="Running")])
+    assert ("waits" in result.info) is waits
+
+
+@pytest.mark.parametrize(("queue", "asked"), [("team", "; is there a queue team, and is it open?"), ("", "")])
+def test_missing_pod_group_of_the_operator_has_a_warning(queue, asked):
+    job = gang(started=None, byOperator=True, queue=queue)
+    job["status"]["conditions"] = [condition("Created", since=0)]
+    early, late = verdict(job, now=30), verdict(job, now=90)
+    assert early.phase.value == "QUEUED"
+    assert late.phase.value == "WAITING_FOR_RESOURCES"
+    warning = f"its operator has created neither a PodGroup nor pods; only its log contains the reason{asked}"
+    assert late.message.splitlines()[1:] == [warning]
+    there = verdict(job, now=90, pod_groups=[PENDING])
+    assert warning not in there.message
+    suspended = gang(condition("Suspended"), started=None, byOperator=True)
+    assert "notes" not in verdict(suspended, now=90).info
