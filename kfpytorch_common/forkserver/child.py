@@ -71,12 +71,8 @@ def run(
 ) -> NoReturn:
     """Set up this process for `job` (see `client.ChildSpec`), run its target, and end with its exit code.
 
-    Args:
-        job: The request.
-        fds: Standard input, output and error, then descriptors for the target.
-        server: A separate connection to the server for this process, or None.
-        inherited: The value that `launch.start_forked_server` received for the children.
-        begun: Descriptor to close when this process has its own group and signal handlers.
+    `fds` are the standard streams, then the descriptors for the target, which also gets `server` and
+    `inherited`. `begun` is closed when this process has its own group and signal handlers.
     """
     if os.getsid(0) != os.getpid():
         os.setsid()
@@ -110,10 +106,7 @@ def exit_with_parent(parent: int) -> None:
 
 
 def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
-    """Start a child for `job` (see `client.ChildSpec`) in a new interpreter, and return its process id.
-
-    It gets the descriptors `fds` and the connection `server`.
-    """
+    """Start a child for `job` in a new interpreter with `fds` and `server`, and return its process id."""
     reader, writer = os.pipe()
     passed = [*fds, *([server.fileno()] if server else []), reader]
     command = f"from kfpytorch_common.forkserver import child; child.main({reader})"
@@ -156,27 +149,14 @@ def build_interpreter_command(code: str) -> list[str]:
 
 def _call_target(target: str, start: ChildStart) -> int:
     module, _, name = target.partition(":")
-
-    def call() -> int:
-        code: int = getattr(importlib.import_module(module), name)(start)
-        return code
-
-    code = catch(call, BaseException)
+    code = catch(lambda: int(getattr(importlib.import_module(module), name)(start)), BaseException)
     if not isinstance(code, Caught):
         return code
-    if issubclass(type(code.error), SystemExit):
-        stop = vars(SystemExit)["code"].__get__(code.error)
+    if isinstance(code.error, SystemExit):
+        stop = code.error.code
         return stop if isinstance(stop, int) else 0 if stop is None else 1
-    _print_error(code.error)
+    traceback.print_exception(code.error)
     return EXIT_BROKEN
-
-
-def _print_error(error: BaseException) -> None:
-    stack = vars(BaseException)["__traceback__"].__get__(error)
-    outcome = catch(lambda: traceback.print_exception(type(error), error, stack), BaseException)
-    if isinstance(outcome, Caught):
-        traceback.print_tb(stack)
-        print(type.__dict__["__qualname__"].__get__(type(error)), file=sys.stderr)  # noqa: T201
 
 
 def _exit_process(code: int) -> NoReturn:
@@ -189,10 +169,9 @@ def _exit_process(code: int) -> NoReturn:
 
 
 def _flush_files() -> None:
-    """Flush all file objects of this process, without access to other objects of the user.
+    """Flush all file objects of this process.
 
-    To find them, this checks the `type` of each object. `isinstance` reads `__class__`, which may run code of
-    the object: a dead `weakref.proxy` and a lazy module raise.
+    `isinstance` would read `__class__` of each object; a dead `weakref.proxy` or a lazy module then raises.
     """
     for thing in gc.get_objects():
         if issubclass(type(thing), _FILE):
@@ -221,10 +200,7 @@ def _reset_exit_handlers() -> None:
 
 
 def _open_streams() -> None:
-    """Open `sys.stdin`, `sys.stdout` and `sys.stderr` on descriptors 0 to 2.
-
-    The output streams are line-buffered, so that a kill loses no line.
-    """
+    """Open the standard streams on descriptors 0 to 2, line-buffered so that a kill loses no line."""
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")

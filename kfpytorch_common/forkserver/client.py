@@ -68,9 +68,9 @@ class Client:
         return self._sock.fileno()
 
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
-        """Start a process. The first three of `fds` are its standard streams; `ChildStart.fds` has the rest.
+        """Start a process, and return its number for this client and its process id.
 
-        Return the number of the child for this client, and its process id.
+        The first three of `fds` are its standard streams; `ChildStart.fds` has the rest.
 
         Raises:
             ForkServerGone: The server does not reply.
@@ -89,8 +89,7 @@ class Client:
     def signal_child(self, number: int, signum: int) -> None:
         """Send a signal to one process, the child, instead of its process group.
 
-        If the child is a client of the server, too (`ChildSpec.serve`), the signal does not go to the child,
-        but to each of the children that it has started through the server.
+        If the child is a client of the server (`ChildSpec.serve`), its children get the signal instead.
         """
         self._send({"op": "poke", "child": number, "signal": int(signum)})
 
@@ -120,7 +119,7 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the number (from `start`) and the exit code of each child that ended since the last call.
+        """Return the number and the exit code of each child that ended since the last call.
 
         If there is none, wait at most `timeout` seconds for one.
 

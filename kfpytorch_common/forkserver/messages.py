@@ -13,11 +13,7 @@ _MOST_DESCRIPTORS = 253  # SCM_MAX_FD of Linux.
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message; the receiver gets duplicates of `fds`.
-
-    Raises:
-        OSError: The other end is closed.
-    """
+    """Send one message, with duplicates of `fds`; raise an OSError if the other end is closed."""
     body = json.dumps(message).encode()
     header = _HEADER.pack(len(body))
     if fds:

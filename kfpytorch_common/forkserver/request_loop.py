@@ -42,8 +42,7 @@ class RequestLoop:
         control: The connection of the caller, the process that started the server.
         parent: The process id of the caller.
         inherited: The object that the target of a forked child receives as `ChildStart.inherited`.
-        renew_state: Called in each forked child to replace state that is copied from the server, such as
-            the state of random generators.
+        renew_state: Called in each forked child to replace copied state, such as that of random generators.
     """
 
     def __init__(
@@ -66,10 +65,7 @@ class RequestLoop:
         self._selector.register(control, selectors.EVENT_READ, self._control)
 
     def run(self) -> None:
-        """Process requests until the caller ends, disconnects or requests the end of the server.
-
-        The caller is the process that started the server.
-        """
+        """Process requests until the caller ends, disconnects or requests the end of the server."""
         while os.getppid() == self._parent:
             for key, _ in self._selector.select(_ORPHAN_CHECK):
                 if key.data is None:
@@ -80,10 +76,7 @@ class RequestLoop:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Process the remaining requests of a killed caller that register or unregister directories.
-
-        `close_clients` then removes the registered directories.
-        """
+        """Process the remaining requests of a killed caller about directories, so that these are removed."""
         for client in self._clients:  # A request to connect appends to the list.
             client.sock.settimeout(0)  # The last request may be incomplete.
             with contextlib.suppress(BlockingIOError):
@@ -98,11 +91,7 @@ class RequestLoop:
             self._disconnect(client)  # This may disconnect other clients.
 
     def _handle_request(self, client: _Client) -> bool:
-        """Process one request of `client`; return False if the server must end.
-
-        The server ends on the request ``stop``, or if `client` is the process that started the server and
-        has disconnected.
-        """
+        """Process one request; return False if the server must end."""
         received = messages.receive(client.sock)
         if received is None:
             if client is self._control:
@@ -189,11 +178,7 @@ class RequestLoop:
                 send(pid, message["signal"])
 
     def _signal_child(self, client: _Client, message: messages.Message) -> None:
-        """Send a signal to a child, but not to its process group.
-
-        If the child is itself a client of this server, the children that it started get the signal, and the
-        child does not.
-        """
+        """Send a signal to a child, or, if the child is a client of this server, to its children instead."""
         pid = client.children.get(message["child"])
         served = self._children[pid].served if pid is not None else None
         if served is None:

@@ -36,8 +36,7 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> OutputSlot:
         """Create and return a slot: the streams and the log for the output of one process.
 
-        Set `interactive` for rank 0. Its process then gets a pseudo-terminal if standard output is a terminal
-        and shows rank 0 only.
+        An `interactive` process gets a pseudo-terminal if standard output is one and shows rank 0 only.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -62,10 +61,7 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Request a line from the user's terminal for a process; `number` is the number of its output slot.
-
-        Until the line arrives, `list_readable` includes the terminal, so that the caller polls it.
-        """
+        """Read a line from the user's terminal for the process with the slot `number`, once there is one."""
         self._asking = self.slots[number]
 
     def list_streams(self) -> list[int]:
@@ -77,10 +73,7 @@ class Console:
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read_available(self, fd: int) -> None:
-        """Copy available data from `fd`.
-
-        Output of a process goes to its log and the terminal, and input of the user to the process.
-        """
+        """Copy available data from `fd`: output of a process, or input of the user for a process."""
         stream = self._streams.get(fd)
         if stream is None:
             self._forward_input(fd)
@@ -99,19 +92,13 @@ class Console:
         self._write_lines(stream, stream.lines.feed(chunk))
 
     def show_redrawn(self, now: float) -> None:
-        """Show, and write to the logs, lines that are redrawn with carriage returns, such as progress bars.
-
-        `now` is the time of the monotonic clock. Each line is shown at most once in some seconds.
-        """
+        """Show and log redrawn lines, such as progress bars; `now` is the time of the monotonic clock."""
         for stream in self._streams.values():
             if state := stream.take_redrawn(now):
                 self._show_and_log(stream, state)
 
     def _forward_input(self, terminal: int) -> None:
-        """Pass a line that the user typed to the process that requested it.
-
-        At the end of the user's input, close the standard input of the process.
-        """
+        """Pass a line of the user to the process that requested it, or close its input after the last."""
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
             return

@@ -1,7 +1,5 @@
 """The agent of one node of an elastic job: torch's agent, with workers from the fork server.
 
-The fork server is a helper process that imports torch once, and forks the agents and the workers.
-
 torch handles the rendezvous, the ranks and the restarts. This module starts, watches and stops workers
 through the extension point that `SimpleElasticAgent` documents.
 """
@@ -10,7 +8,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +22,6 @@ from torch.distributed.elastic.agent.server.api import (
     WorkerState,
 )
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
 
@@ -97,12 +94,10 @@ def _raise_signal(signum: int, _: object) -> None:
 
 
 def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> "LaunchConfig":
-    """Return the settings as torch's `LaunchConfig`, which validates them.
-
-    The class is looked up on each call, because tests and users patch it in its module.
-    """
+    """Return the settings as torch's `LaunchConfig`, which validates them."""
     settings = {name: value for name, value in vars(launch).items() if name not in _OF_PLUGIN}
-    # Without a directory, torch creates a temporary one and does not remove it.
+    # Without a directory, torch creates a temporary one and does not remove it. The class is not imported by
+    # name, because tests and users patch it in its module.
     return launcher.LaunchConfig(**settings, logs_specs=DefaultLogsSpecs(log_dir=os.devnull))
 
 
@@ -163,9 +158,7 @@ class _Agent(SimpleElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         """Join the other nodes, and agree with them on how often the workers have been restarted.
 
-        torch counts only the failures of its own node. Nodes that restart because of another node would give
-        their workers another ``TORCHELASTIC_RESTART_COUNT``, and the workers would use different keys in the
-        store.
+        torch counts only the failures of its own node, so the nodes would use different keys in the store.
         """
         with torch_rendezvous.replace_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
             super()._rendezvous(worker_group)
@@ -226,7 +219,7 @@ class _Agent(SimpleElasticAgent):
             self._stop_all(signal.SIGTERM)
             self.failures = self.list_ended(failed=True)
             self._report_restart()
-            return RunResult(state=WorkerState.FAILED, failures=_map_failures(members))
+            return RunResult(state=WorkerState.FAILED)
         if self._group.list_running():
             return RunResult(state=WorkerState.HEALTHY)
         self.failures = []
@@ -244,10 +237,7 @@ class _Agent(SimpleElasticAgent):
             self._group.collect_exits(left)
 
     def _stop_all(self, signum: int) -> None:
-        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL.
-
-        Before, request their stacks. Afterwards, remove the workers from the fork server.
-        """
+        """Request the stacks of all workers, send them `signum`, and SIGKILL after `shutdown_timeout`."""
         if self._group.request_stacks():
             self._wait_for_all(_WRITE_WHERE)
         for number in (signum, signal.SIGKILL):
@@ -276,12 +266,3 @@ class _Agent(SimpleElasticAgent):
         del timeout  # torch's default suits pods; the settings contain the timeout for this run.
         self._stop_all(death_sig)
         self.failures = self.list_ended(failed=True)
-
-
-def _map_failures(members: Iterable[SupervisedProcess]) -> dict[int, ProcessFailure]:
-    return {int(each.process.env["RANK"]): _build_process_failure(each) for each in members if each.code}
-
-
-def _build_process_failure(worker: SupervisedProcess) -> ProcessFailure:
-    file = str(worker.directory / failure_file.TORCH_FILE_NAME)
-    return ProcessFailure(int(worker.process.env["LOCAL_RANK"]), worker.pid, worker.code or 0, file)

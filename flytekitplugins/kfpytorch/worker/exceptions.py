@@ -68,10 +68,7 @@ def format_message(raised: TracebackException) -> str:
 
 
 def list_chain(raised: TracebackException) -> tuple[RaisedException, ...]:
-    """Return the exceptions in the chain of causes and contexts of `raised`, the earliest first.
-
-    `raised` itself is not included. Of a long chain, at most `_LONGEST_CHAIN` exceptions are returned.
-    """
+    """Return the causes and contexts of `raised`, the earliest first, and at most `_LONGEST_CHAIN`."""
     chain: list[RaisedException] = []
     while (before := raised.__cause__ or raised.__context__) is not None:
         chain.append(

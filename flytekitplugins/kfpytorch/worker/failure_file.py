@@ -1,8 +1,4 @@
-"""Write and read the failure of a rank as a JSON file.
-
-The file is next to torch's own error file. It adds the time in nanoseconds, the frames of the user's code,
-and whether the failure is recoverable.
-"""
+"""Write and read the failure of a rank as a JSON file."""
 
 import dataclasses
 import faulthandler
@@ -25,7 +21,6 @@ from kfpytorch_common.forkserver import child
 
 FILE_NAME = "failure.json"
 ENDED_FILE_NAME = "ended.json"
-TORCH_FILE_NAME = "error.json"
 RANKS_FILE_NAME = "ranks.json"
 STACK_FILE_NAME = "stack.txt"
 
@@ -59,22 +54,13 @@ def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerId
 def write_failure(
     directory: Path, error: BaseException, identity: WorkerIdentity, *, recoverable: bool
 ) -> None:
-    """Write two files into `directory` about the exception `error` that ends this process.
-
-    One has the JSON format of this module, the other the format of torch's error file.
-    """
+    """Write a file into `directory` about the exception `error` that ends this process."""
     failure = build_failure(error, identity, recoverable=recoverable)
     write_json(directory / FILE_NAME, dataclasses.asdict(failure))
-    extra = {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 1_000_000_000)}
-    content = {"message": {"message": f"{failure.exception}: {failure.message}", "extraInfo": extra}}
-    write_json(directory / TORCH_FILE_NAME, content)
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
-    """Record in `directory` that this process ends with exit code 0.
-
-    `stop` is the exception that ends it, such as ``SystemExit(0)``; None if the function returned.
-    """
+    """Record in `directory` an exit with code 0: by the exception `stop`, or as the function returned."""
     if stop is not None:
         ended = build_failure(stop, identity, recoverable=False)
     else:
@@ -120,9 +106,7 @@ def _describe(error: BaseException) -> Failure:
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
     """Return `failure` with the original exception, if torch has raised it again from another process.
 
-    The other process may be a DataLoader worker. The message then contains its traceback, and `caught` has
-    the exceptions of that traceback: the original one is the last, after its causes. If `caught` is empty,
-    return `failure` unchanged.
+    That is for example a DataLoader worker. `caught` has the exceptions of its traceback, the original last.
     """
     if not caught:
         return failure
@@ -154,8 +138,7 @@ def has_ended(directory: Path) -> bool:
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure or exit that the process recorded in `directory`, or else `ended`.
 
-    If the process recorded neither, and it failed or was stopped, add to `ended` the user's frames from the
-    last stack dump of the process.
+    If it failed or was stopped without a record, add the user's frames from its last stack dump.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
@@ -170,11 +153,7 @@ def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iter
 
 
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
-    """Return how the ranks of a node ended: the failures, and the ranks that ended with exit code 0.
-
-    A `Failure` describes each rank in both cases. `write_terminations` wrote both lists to `directory`; they
-    are empty if it has not written them.
-    """
+    """Return the failures of a node's ranks, and the exits of its other ranks; empty if not recorded."""
     try:
         failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
     except (OSError, ValueError):
@@ -206,8 +185,7 @@ def enable_stack_dumps(directory: Path) -> None:
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
     """Return ``frames``, ``waiting`` and ``collective`` of a `Failure`, from a stack that a process wrote.
 
-    If `crashed`, this is the stack at the crash, otherwise the last stack in the file in `directory`.
-    Without the file, the dict is empty.
+    It is the stack at the crash if `crashed`, otherwise the last one. Without a stack file the dict is empty.
     """
     try:
         text = (directory / STACK_FILE_NAME).read_text(errors="replace")

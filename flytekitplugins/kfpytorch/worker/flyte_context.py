@@ -42,8 +42,7 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
 def set_working_directory(workspace: str) -> Iterator[None]:
     """Within the `with` block, use a new directory in `workspace` as Flyte's working directory.
 
-    It is set in the Flyte context that this worker has inherited, by forks, from the process that called the
-    task.
+    It is set in the Flyte context that this worker has inherited from the process that called the task.
     """
     from flytekit.core.context_manager import FlyteContextManager
 

@@ -14,8 +14,7 @@ WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster use
 def replace_nccl() -> Iterator[None]:
     """While the context is active, create process groups with gloo instead of nccl if there is no GPU.
 
-    GPUs are counted only when a process group is created. CUDA then reads ``CUDA_VISIBLE_DEVICES``, which the
-    user's code may set before.
+    GPUs are counted when a group is created, because the user's code may set ``CUDA_VISIBLE_DEVICES`` before.
     """
     from torch import distributed
 

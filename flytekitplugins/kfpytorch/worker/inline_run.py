@@ -20,10 +20,7 @@ _reported: set[str] = set()
 
 
 def report_world_of_one(task: str, ranks: int) -> None:
-    """Print once that a task with several `ranks` runs as a single rank.
-
-    Print nothing if ``FLYTE_KFPYTORCH_LOCAL`` or ``RANK`` is set.
-    """
+    """Print once that a task with several `ranks` runs as one, unless the user has chosen this."""
     is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
     if ranks == 1 or is_set or task in _reported:
         return
@@ -36,10 +33,7 @@ def report_world_of_one(task: str, ranks: int) -> None:
 
 
 def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the user's function in this process as the only rank, and return the value.
-
-    The environment variables of a world size of 1 are set, so that `init_process_group` works.
-    """
+    """Call the user's function as the only rank, with the environment of a world size of 1."""
     with runtime_info.reserve_port() as port:
         here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}
@@ -84,7 +78,6 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 
 
 def _add_replica_note(error: BaseException, rank: str) -> None:
-    """Add a note with the rank and the pod to `error`, so that the error file contains them."""
     note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
     with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
         if sys.version_info >= (3, 11):

@@ -15,10 +15,7 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of process number `process` of a jax job with `processes` processes.
-
-    `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job.
-    """
+    """Return the variables of process number `process`; `env` has ``MASTER_ADDR`` and ``MASTER_PORT``."""
     return {
         "RANK": str(process),
         "WORLD_SIZE": str(processes),
@@ -38,10 +35,7 @@ def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def exit_without_peers(code: int) -> None:
-    """Make this process, which has failed, end without the exit handler of jax.
-
-    The handler waits up to five minutes for the other processes to end.
-    """
+    """Skip the exit handler of jax, which waits up to five minutes for the other processes."""
     if find_loaded("jax") is not None:
         atexit.register(_exit, code)
 

@@ -74,10 +74,7 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the globals that a function, or a function that it wraps, reads and that have a simple type.
-
-    Such types are int and str.
-    """
+    """Return the globals of simple types, such as int and str, that a function or one that it wraps reads."""
     values: dict[str, Any] = {}
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
@@ -159,10 +156,9 @@ def _track_import() -> Iterator[None]:
 
 
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
-    """Import the module and return the function of the task.
+    """Import the module and return the function of the task, or None if its pickle has to be used.
 
-    Return None if the pickled function has to be used instead: the import has failed (and the error was not
-    raised), the module comes from another file, or it has no such task with the same code.
+    That is so if the import failed without a raised error, or the module has no such task with the same code.
     """
     try:
         with _track_import():
@@ -181,11 +177,9 @@ def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
-    """Raise `error`, with which the import of the module failed in this worker, or only print it.
+    """Raise the `error` of the import in this worker if a pod would raise it, too; otherwise only print it.
 
-    It is raised if a pod that runs the task would fail with it, too. A pod would not fail in two cases: it
-    does not import the module (`reference.attribute` is None), or the module calls the task while it is
-    imported, which is an error only in a worker. The worker then uses the pickled function.
+    A pod does not import the module if `reference.attribute` is None, and may call the task at its import.
     """
     if reference.attribute is not None and not _state.refused:
         raise error

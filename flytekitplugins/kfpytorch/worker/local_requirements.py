@@ -19,13 +19,12 @@ class DataNotLoaded(Exception):
 
 
 def load_sources(config: Any) -> Mapping[str, str]:
-    """Load the data set and the model of a config. Return the environment variables with their directories.
+    """Load the data set and the model of a config, unless the user has set their variables to directories.
 
-    A data set or a model is skipped if the user has set its variable.
+    Return the environment variables with their directories.
 
     Raises:
-        DataNotLoaded: If a package is missing, the URI exists only in a cluster, or the user's path is no
-            directory.
+        DataNotLoaded: A package is missing, the URI exists only in a cluster, or a directory does not exist.
     """
     sources = {kind: getattr(config.train_job, kind, None) for kind in PATH_VARIABLES}
     return {
@@ -67,11 +66,7 @@ class PackagesNotInstalled(ImportError):
 
 
 def require_packages(task_config: Any) -> None:
-    """Raise an error unless all packages of the task are installed.
-
-    Raises:
-        PackagesNotInstalled: A package is absent, or its version does not match.
-    """
+    """Raise `PackagesNotInstalled` if a package of the task is absent or has another version."""
     options = task_config.train_job
     missing = [*_find_missing(options.packages or ())] if options is not None else []
     if missing:

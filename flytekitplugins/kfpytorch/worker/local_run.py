@@ -78,10 +78,7 @@ class LocalRun:
         return get_framework(self.task.task_config)
 
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
-        """Return the settings of a worker, as the fields of a `WorkerContext`.
-
-        `slot` is its entry in the console, `replica` is its display name, and `directory` is for its files.
-        """
+        """Return the fields of a `WorkerContext`: for the output `slot`, with its files in `directory`."""
         place = WorkerContext(
             slot=slot.number,
             replica=replica,
@@ -97,10 +94,7 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Return the settings of a process that will run the user's function, and open its output streams.
-
-        `name` labels its output, and `replica` is its display name in messages about failures.
-        """
+        """Open the output streams of a process that will run the user's function, and return its settings."""
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
         return ProcessSpec(
@@ -108,10 +102,9 @@ class LocalRun:
         )
 
     def build_node(self, slots: Sequence["OutputSlot"], name: str) -> dict[str, Any]:
-        """Create the directory of a node. Return the arguments that the agents of all frameworks need.
+        """Create the directory of a node, and return it with the settings of each worker, for its agent.
 
-        These are the directory and the settings of each worker. `slots` are the entries of the processes in
-        the console: first the agent, then its workers. `name` is the display name of the node in a local run.
+        `slots` are those of the agent and then of its workers. `name` is the node's name in a local run.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -141,9 +134,7 @@ class LocalRun:
         *,
         complete: bool = True,
     ) -> Any:
-        """Execute the run: start `processes`, wait until they end, and return the value of rank 0.
-
-        A local run ends them at the timeout of the task.
+        """Run `processes` to their end, at most for the timeout of the task, and return the value of rank 0.
 
         Args:
             processes: The processes to start.
@@ -175,10 +166,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run a task locally with the layout `fitted`, one process per node, and return the value of rank 0.
-
-    All processes get the rendezvous address as variables.
-    """
+    """Run a task locally, one process per node of `fitted`, and return the value of rank 0."""
     with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
         run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
         processes = []
@@ -192,10 +180,7 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
 
 
 def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
-    """Run an `Elastic` task locally with the layout `fitted`, and return the value of rank 0.
-
-    Each node has an agent process, which starts the workers. The agents have a rendezvous, as with torchrun.
-    """
+    """Run an `Elastic` task locally, with an agent for each node, and return the value of rank 0."""
     config = task.task_config
     with open_run(task, inputs, config.start_method) as run, runtime_info.reserve_port() as port:
         run.print_layout(f"{_format_count(fitted.nodes, 'node')} x {fitted.nproc_per_node}", fitted)
@@ -237,10 +222,8 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
     """Run the elastic agent of this pod, and return the value of rank 0.
 
-    Without ``PET_RDZV_ENDPOINT``, which the operator sets in the pods of a job, use a rendezvous in a file.
-
     Raises:
-        NotInCluster: The task needs several pods, and ``PET_RDZV_ENDPOINT`` is not set.
+        NotInCluster: The task needs several pods, and the operator has not set ``PET_RDZV_ENDPOINT``.
         IgnoreOutputs: Rank 0 runs in another pod.
     """
     config = task.task_config
@@ -297,8 +280,7 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
 def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
     """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
 
-    Agents unpickle the state of their rendezvous. A rendezvous server would accept a state from every process
-    that can connect.
+    Agents unpickle the state of their rendezvous, and a server would accept a state from any process.
     """
     return replace(
         settings,
@@ -350,11 +332,8 @@ def open_run(
 ) -> Iterator[LocalRun]:
     """Create the directories and logs of a run, and connect to a fork server.
 
-    With the `start_method` ``fork``, the server is a fork of this process. A run `in_pod` writes no log
-    files.
-
-    The logs stay after the run. The workspace, to which flytekit writes files in workers, stays after a
-    success if it contains files.
+    With the `start_method` ``fork``, the server is a fork of this process. A run `in_pod` writes no logs.
+    Logs stay after the run, as does the workspace of a successful run if flytekit wrote files to it.
     """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()

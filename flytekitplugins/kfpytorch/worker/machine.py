@@ -38,10 +38,9 @@ def _get_available_memory() -> int:
 
 
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
+    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects, or all; `root` has the driver files.
 
-    If the variable is unset, these are all GPUs. `root` has the files of the drivers. CUDA is not loaded,
-    because a process that has loaded it cannot be forked.
+    CUDA is not loaded, because a process that has loaded it cannot be forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()
@@ -88,10 +87,9 @@ _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 
 
 def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
-    """Return the number of processes that this pod starts, for a number or a word such as ``"gpu"``.
+    """Return the number of processes of this pod, for a number, ``"gpu"``, ``"cpu"`` or ``"auto"``.
 
-    In a job, `env` contains the number from the registration of the task. In an ordinary pod, GPUs or
-    processors are counted.
+    In a job it is the number in `env`, from the registration of the task.
 
     Raises:
         NoGpu: The argument is ``"gpu"``, and the pod has no GPU.

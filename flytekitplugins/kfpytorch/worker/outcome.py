@@ -111,10 +111,9 @@ def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
 
 
 def build_timeout_failure(limit: timedelta, ended: RunOutcome) -> Failure:
-    """Return the failure for a local run that exceeded the timeout `limit` of its task.
+    """Return the failure of a local run that exceeded the timeout `limit` of its task.
 
-    The failure names the ranks that still ran, or ``all ranks`` if no rank had ended. The message lists the
-    lines of code at which ranks were stopped, and the ranks that had ended.
+    It names the ranks that still ran, with their lines of code, and the ranks that had ended.
     """
     running = rank_groups.list_ranks(ended.failures)
     well = rank_groups.list_groups(ended.well, lambda _: "ended well")
@@ -175,8 +174,7 @@ def build_exception(
 def _shorten_uncaught_failures() -> None:
     """Make Python print the user's frames and the report for an uncaught `ReplicaFailed`, and nothing else.
 
-    An except hook of the user's program is not replaced. flytekit installs the one of rich, which wraps the
-    lines of the report.
+    It replaces the except hook of rich that flytekit installs, but not one of the user's program.
     """
     show_traceback = sys.excepthook
     if getattr(show_traceback, "__module__", None) not in {"sys", "rich.traceback"}:
@@ -229,10 +227,7 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
 
 
 def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
-    """Return the result of rank 0; None if the run failed, or if rank 0 ran elsewhere.
-
-    If the result cannot be loaded, set `ended.failures` to a failure of rank 0 with the reason.
-    """
+    """Return the result of rank 0, or None; if it cannot be loaded, replace `ended.failures`."""
     directory = ended.rank_zero
     if directory is None or ended.failures:
         return None
@@ -254,7 +249,7 @@ def return_result(outcome: result.ElasticWorkerResult | None) -> Any:
     """Return the value of rank 0 to flytekit, and add its decks and metadata to the current context.
 
     Raises:
-        IgnoreOutputs: Rank 0 ran elsewhere, so `outcome` is None.
+        IgnoreOutputs: `outcome` is None, because rank 0 ran elsewhere.
     """
     if outcome is None:
         raise IgnoreOutputs

@@ -89,10 +89,7 @@ class OutputSlot:
 
 
 def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create pipes for the output of the process of `slot`.
-
-    Return the streams that read them, and the process's standard input (empty), output and error.
-    """
+    """Create pipes for a process: return their streams, and its standard input (empty), output and error."""
     streams = []
     ends = [os.open(os.devnull, os.O_RDONLY)]
     for is_error in (False, True):
@@ -105,11 +102,9 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 
 
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a pseudo-terminal for a process whose output is logged in `slot`.
+    """Create a pseudo-terminal for a process: return its stream, and standard input, output and error.
 
-    Return a list of one stream, from which the caller reads the output, and the descriptors for the process's
-    standard input, output and error. The pseudo-terminal is narrower than the user's terminal, because each
-    line is shown there after the prefix ``[r0]``.
+    It is narrower than the user's terminal, because each line is shown there after the prefix ``[r0]``.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

@@ -38,7 +38,7 @@ def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
 
 
 def encode_payload(payload: Payload, task: str) -> bytes:
-    """Return the pickled `payload`. `task` is the name of the task, for the error message.
+    """Return the pickled `payload` of the task with the name `task`.
 
     Raises:
         NotPicklable: A value cannot be pickled; the message names it.
@@ -59,7 +59,7 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
     """Return the pickled `Parcel`, from which the workers load the function and its inputs.
 
     Raises:
-        NotPicklable: If the payload cannot be pickled.
+        NotPicklable: A value cannot be pickled; the message names it.
     """
     from flytekitplugins.kfpytorch.worker import pickling
 
@@ -85,7 +85,7 @@ def list_warnings(task: Any) -> list[str]:
 
 
 def _describe_changed_globals(task: Any) -> str | None:
-    """Return a warning that lists globals changed after the task's definition; ranks see their old values."""
+    """Return a warning about globals that changed after the task's definition; ranks see their old values."""
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
         return None
@@ -105,7 +105,7 @@ def _describe_changed_globals(task: Any) -> str | None:
 
 
 def _describe_lost_calls(task: Any) -> str | None:
-    """Return a warning about calls such as `torch.manual_seed` in a script that ranks do not import, or None.
+    """Return a warning about calls such as `torch.manual_seed` in a script that ranks do not import.
 
     Ranks do not import a script without ``if __name__ == "__main__"``, because it would run the task again.
     """
@@ -138,11 +138,10 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 
 
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
-    """Return a reference to the main module, which workers import only so that its statements run.
+    """Return a reference to the main module, or None without ``if __name__ == "__main__"``.
 
-    They load the task's function from a pickle, because its classes and those of its inputs belong to
-    `__main__`. Return None if the module has no ``if __name__ == "__main__"``: an import would run the task
-    again.
+    Workers import it only for its statements. They load the function from a pickle, because its classes and
+    those of its inputs belong to `__main__`.
     """
     file = loaded_modules.list_source_files().get("__main__")
     if file is None or not _has_guard(Path(file)):

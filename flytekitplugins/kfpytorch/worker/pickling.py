@@ -1,11 +1,7 @@
 """A cloudpickle pickler that keeps file names in code objects, and that supports tensors of all dtypes.
 
-cloudpickle 3.1.3 and newer writes ``<dynamic-code>`` instead of the file name of every code object that it
-pickles by value. Tracebacks, debuggers and torch's compiler need the real name.
-
-torch pickles a tensor of a newer dtype, such as uint16, float8 or complex32, with an untyped storage. The
-function that rebuilds the tensor requires a typed storage, and only `torch.load` converts the storage. So
-`pickle.loads` fails. This pickler therefore pickles a typed storage.
+cloudpickle 3.1.3 and newer writes ``<dynamic-code>`` instead of the file name of a code object. torch pickles
+a tensor of a newer dtype, such as float8, with an untyped storage, which only `torch.load` can read.
 """
 
 import functools
@@ -45,7 +41,7 @@ def _rebuild_tensor(storage: Any, *details: Any) -> Any:
 
 
 def _build_typed_storage(storage: Any) -> Any:
-    """Return a storage of bytes that torch can pickle, with the memory of the untyped `storage`."""
+    """Return a storage that torch can pickle, with the memory of the untyped `storage`."""
     import torch
 
     typed: Any = torch.storage.TypedStorage
@@ -53,11 +49,7 @@ def _build_typed_storage(storage: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Return the value pickled by cloudpickle; its code objects keep their file names.
-
-    Raises:
-        Exception: An exception that an object of the value raises while it is pickled.
-    """
+    """Return the value pickled by cloudpickle; an object of the value may raise any exception."""
     with io.BytesIO() as file:
         Pickler(file, protocol=5).dump(value)
         return file.getvalue()

@@ -42,10 +42,7 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Set the rank of a process, and the directory of its stack file; `slot` is its index in the console.
-
-        A restarted process keeps its slot, and its new directory replaces the old one.
-        """
+        """Set the rank of the process in `slot`, and its directory with the stack file."""
         self._ranks[slot] = _Rank(rank, directory)
 
     def fileno(self) -> int | None:

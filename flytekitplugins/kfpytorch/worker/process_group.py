@@ -100,11 +100,7 @@ class ProcessGroup:
         return any(member.code for member in self.members)
 
     def request_stacks(self) -> bool:
-        """Make all running replicas and workers write their stacks, and return True if there are any.
-
-        Return False if this platform lacks the signal `ASK_WHERE`. An agent gets no request, because it
-        requests the stacks of its workers itself.
-        """
+        """Make all running replicas and workers write their stacks; True if there are any that can."""
         running = [member for member in self.list_running() if not member.process.is_agent]
         if failure_file.ASK_WHERE is None:
             return False

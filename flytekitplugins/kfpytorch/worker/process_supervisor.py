@@ -103,8 +103,8 @@ class ProcessSupervisor:
     def _build_signal_handlers(self) -> dict[int, Handler]:
         """Return the handlers of the signals during a run.
 
-        SIGTERM raises `SigtermReceived`. SIGINT prints the code lines of the ranks, and calls the handler
-        from before. SIGUSR1 prints the code lines, unless the user's program has set its own handler.
+        SIGINT prints the code lines of the ranks before its own handler runs. SIGUSR1 prints them, unless the
+        user's program handles it.
         """
         handlers: dict[int, Handler] = {signal.SIGTERM: _raise_sigterm}
         if callable(interrupt := signal.getsignal(signal.SIGINT)):

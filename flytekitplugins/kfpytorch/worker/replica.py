@@ -61,14 +61,14 @@ def main(start: "ChildStart") -> int:
 def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: int) -> int:
     """Run the user's function, and return the exit code of the process.
 
-    `inherited` has the function and its inputs; if it is None, they are loaded from the file `place.payload`.
-    Events, such as the start of the function, are written to the descriptor `events` for the calling process.
+    Without an `inherited` payload, load it from the file `place.payload`. The descriptor `events` receives
+    events for the calling process.
     """
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
     failure_file.enable_stack_dumps(directory)
     who = failure_file.read_identity(place.replica)
-    os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
+    os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / "error.json")
     send_event = build_event_sender(events, place.slot)
     send_event({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
@@ -126,9 +126,6 @@ def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directo
         failure_file.write_exit(directory, who, error)
         return 0
     recoverable = isinstance(error, FlyteRecoverableException)
-    if recoverable:
-        os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / failure_file.TORCH_FILE_NAME)
-        create_recoverable_error_file()
     failure_file.write_failure(directory, error, who, recoverable=recoverable)
     return exit_code or 1
 
@@ -173,7 +170,6 @@ def spawn_helper(
     """Run a cloudpickled function in a separate Flyte context, and return its value, decks and metadata.
 
     The name and the arguments are those of flytekit's own plugin, because other packages call the function.
-
     `checkpoint_src` is the URL of the checkpoint of an earlier attempt; None if there was none.
     """
     import cloudpickle
@@ -204,10 +200,7 @@ def _adapt_torch(place: WorkerContext) -> Iterator[None]:
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
-    """Return a function that writes an event to the descriptor `fd`, as JSON with the number `slot`.
-
-    `slot` identifies the process in the caller's console.
-    """
+    """Return a function that writes an event to `fd` as JSON, with the number `slot` of this process."""
 
     def send_event(event: Mapping[str, Any]) -> None:
         # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
@@ -220,8 +213,7 @@ def build_event_sender(fd: int, slot: int) -> EventSender:
 class _TerminalInput:
     """Standard input of rank 0; requests a line from the calling process when the program reads one.
 
-    The calling process has the user's terminal, and reads one line from it for each request. `breakpoint()`
-    and `input()` work, and input that the program does not read stays in the terminal.
+    So `breakpoint()` and `input()` work, and input that the program does not read stays in the terminal.
     """
 
     encoding = "utf-8"

@@ -34,11 +34,7 @@ class ElasticWorkerResult(NamedTuple):
 
 
 def save(result: Any, directory: Path, workspace: Path) -> None:
-    """Write `result` into `directory` for `load`; into `workspace` if `directory` has no space.
-
-    Raises:
-        Exception: An exception that pickling the value raises.
-    """
+    """Write `result` into `directory` for `load`; into `workspace` if `directory` has no space."""
     content = io.BytesIO()
     large: list[memoryview] = []
 

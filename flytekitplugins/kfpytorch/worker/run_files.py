@@ -26,9 +26,9 @@ _ROOM: Final = 512 * 1024 * 1024
 
 
 def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
-    """Create a directory for the logs of a run of `task`; return None if no directory is writable.
+    """Create a directory for the logs of a run of `task`, if necessary a temporary one, or return None.
 
-    If the configured directory is not writable, create a temporary one. `warn` receives a line about this.
+    `warn` receives a line if the configured directory is not writable.
     """
     root = _get_log_root()
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -94,10 +94,7 @@ def _create_locked(path: Path) -> int:
 
 
 def _find_memory_root(needed: int) -> str | None:
-    """Return ``/dev/shm`` if it is writable and has room for `needed` bytes, else None.
-
-    Before that, remove leftovers of killed runs from ``/dev/shm``.
-    """
+    """Remove leftovers of killed runs. Return ``/dev/shm`` if it has room for `needed` bytes."""
     if not os.access(_MEMORY, os.W_OK):
         return None
     for path in Path(_MEMORY).glob("kfpytorch-*-*"):
@@ -109,7 +106,7 @@ def _find_memory_root(needed: int) -> str | None:
 
 
 def _remove_if_unlocked(path: Path) -> None:
-    """Remove the directory of a killed run, unless a process holds the lock of the directory.
+    """Remove the directory of a killed run, unless a process holds its lock.
 
     A run in another container that shares ``/dev/shm`` has no process id here, but holds the lock.
     """
@@ -130,7 +127,7 @@ def _remove_if_unlocked(path: Path) -> None:
 def create_workspace(client: Client) -> Iterator[str]:
     """Create a directory for files that flytekit creates in workers.
 
-    After a successful run it stays if it contains files, because the task may have returned these files.
+    It stays if a successful run leaves files in it, because the task may have returned them.
     """
     path = build_private_path(None)
     client.add_scratch(str(path))

@@ -28,11 +28,7 @@ class RendezvousFailed(RuntimeError):
 
 
 def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> RendezvousHandler:
-    """Return a handler for the rendezvous of the job.
-
-    Raises:
-        RendezvousFailed: The node that hosts the store cannot be reached.
-    """
+    """Return the rendezvous; raise `RendezvousFailed` if the host of its store cannot be reached."""
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
@@ -76,8 +72,8 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
 def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
     """If `restart` is true, make `rendezvous` create a new store while the context is active.
 
-    torch 2.15 keeps the store of the first generation without a prefix for each generation. The workers would
-    find the addresses of stopped workers, and `init_process_group` would fail.
+    torch 2.15 keeps the first store without a prefix for each generation, so that the workers would find the
+    addresses of stopped workers.
     """
     names = ("_shared_tcp_store_server", "_bootstrap_store_info")
     stores = {name: vars(rendezvous).get(name) for name in names}
@@ -93,8 +89,7 @@ def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[N
 def remove_delays() -> None:
     """Remove delays of torch's rendezvous that only matter for many hosts with a shared store.
 
-    torch waits up to 0.3 s before it joins and 1 s between polls. It also inspects the whole call stack to
-    name each event, although events are not recorded. Functions that a later torch lacks are skipped.
+    torch waits up to 0.3 s before it joins and 1 s between polls, and inspects the stack to name each event.
     """
     quick = {"_delay": lambda seconds: time.sleep(_POLL), "get_method_name": lambda depth=2: "rendezvous"}  # noqa: ARG005
     for name, function in quick.items():
@@ -105,7 +100,7 @@ def remove_delays() -> None:
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
     """Return ``{"is_host": True}`` if the endpoint names this host, which then serves the store; else ``{}``.
 
-    Without this parameter, torch compares addresses, and the DNS may not have those of this node yet.
+    torch would compare addresses, and the DNS may not have those of this node yet.
     """
     # For a name without a domain, torch itself compares it with the host name.
     label, has_domain, _ = launch.host.partition(".")

@@ -33,9 +33,8 @@ class FailureAnalysis:
 def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> FailureAnalysis:
     """Choose the root cause of a failed run.
 
-    Args:
-        failures: The failures of ranks; at least one.
-        well: How each rank with exit code 0 ended. Empty if the job has ranks with an unknown outcome.
+    `failures` has at least one rank. `well` has the ranks with exit code 0; it is empty if a rank has an
+    unknown outcome.
     """
     unwrapped = [_unwrap(each) for each in failures]
     noticed = select_root_cause(unwrapped)
@@ -49,10 +48,7 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Return torch's error about a failed peer, if the user's code raised another exception because of it.
-
-    `failure` has that other exception. In any other case, return `failure` unchanged.
-    """
+    """Return torch's error about a failed peer if the exception of `failure` was raised because of it."""
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     if consequence is None:
         return failure
@@ -73,10 +69,7 @@ def is_waiting(failure: Failure) -> bool:
 
 
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
-    """Return `cause` with gloo's explanation if gloo ended the process because ranks sent different sizes.
-
-    `last_words` are the last lines of output of the process. In any other case, return `cause` unchanged.
-    """
+    """Return `cause` with the explanation in `last_words` if gloo ended the process for another size."""
     mismatch = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if mismatch is None:
         return cause

@@ -49,13 +49,6 @@ def tell_all(start: ChildStart) -> int:
     return 0
 
 
-class Unprintable(Exception):
-    """An exception that raises for every attribute."""
-
-    def __getattribute__(self, name: str) -> Any:
-        raise RuntimeError(f"{name} cannot be read")
-
-
 def end(start: ChildStart) -> int:
     """End as `args` specifies: with a code, an exit, an exception or a signal."""
     match start.args["how"]:
@@ -63,8 +56,6 @@ def end(start: ChildStart) -> int:
             raise SystemExit(start.args["code"])
         case "raise":
             raise RuntimeError("said aloud")
-        case "raise unprintable":
-            raise Unprintable
         case "signal":
             os.kill(os.getpid(), start.args["code"])
             time.sleep(LONG)

@@ -77,13 +77,6 @@ def test_exit_code_of_a_child_equals_that_of_subprocess(caller: ForkCaller) -> N
     assert codes == [expected for *_, expected in ENDS]
 
 
-def test_unprintable_exception_is_in_the_output_with_its_line(caller: ForkCaller) -> None:
-    child = caller.start("end", {"how": "raise unprintable", "code": None})
-    *_, line, last = child.out.read().splitlines()
-    assert (line.strip(), last) == ("raise Unprintable", "Unprintable")
-    assert child.code() == EXIT_BROKEN
-
-
 def test_unknown_target_breaks_only_its_child(caller: ForkCaller) -> None:
     lost = caller.start("nothing_of_that_name")
     assert lost.code() == EXIT_BROKEN

@@ -77,17 +77,6 @@ def test_failure_file_contains_all_fields(tmp_path: Path, monkeypatch: pytest.Mo
     assert 0 <= time.time_ns() - failure.time_ns < 10**9
 
 
-def test_error_file_has_the_format_of_torch(tmp_path: Path) -> None:
-    failure = recorded(tmp_path, raised(ValueError("wrong")))
-    assert json.loads((tmp_path / "error.json").read_text()) == {
-        "message": {
-            "message": "ValueError: wrong",
-            "extraInfo": {"py_callstack": failure.traceback, "timestamp": str(failure.time_ns // 10**9)},
-        }
-    }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json", "failure.json"]
-
-
 @pytest.mark.parametrize(
     ("code", "exit_code"), [(None, 0), (0, 0), (3, 3), (256 + 7, 7), (-1, 255), (True, 1), ("no data", 1)]
 )
