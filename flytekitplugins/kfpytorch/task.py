@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from flytekit import ImageSpec, PodTemplate, PythonFunctionTask
 from flytekit.configuration import ImageConfig, SerializationSettings
-from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.pod_template import PRIMARY_CONTAINER_DEFAULT_NAME
 from flytekit.core.python_auto_container import (
     get_registerable_container_image,
@@ -135,12 +134,6 @@ class _DistributedTask(PythonFunctionTask[C]):
             return {"primary_container_name": PRIMARY_CONTAINER_DEFAULT_NAME}
         config: dict[str, str] = super().get_config(settings)
         return config
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task, or, in a workflow, create a node that checks the overrides it receives."""
-        output = super().__call__(*args, **kwargs)
-        definition.enable_override_checks(self, FlyteContextManager.current_context())
-        return output
 
 
 class PyTorchFunctionTask(_DistributedTask[PyTorch]):

@@ -1,19 +1,20 @@
-"""Checks of a config together with the resources and the pod of its task, and with overrides of its nodes."""
+"""Checks of a config together with the resources and the pod of its task."""
 
 from typing import Any
 
 import pytest
-from flytekit import PodTemplate, Resources, Workflow, task, workflow
+from flytekit import PodTemplate, Resources, task
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.resources import ResourceSpec
 from kubernetes.client import V1Container, V1PodSpec, V1ResourceRequirements
 
-from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker, definition
+from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 from flytekitplugins.kfpytorch.problems import ConfigError
 
 SETTINGS = SerializationSettings(
     version="v", image_config=ImageConfig(Image(name="default", fqn="registry/default", tag="v1"))
 )
+CPU = Resources(cpu="2")
 QUANTITY = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
 TOO_MANY = "nproc_per_node=8: is more than the 4 GPUs of a node, and each rank needs its own; "
 TOO_MANY += "write at most 4, or request 8 GPUs"
@@ -119,79 +120,6 @@ def test_all_problems_of_a_task_are_in_one_message() -> None:
     assert len(fields) == 6
 
 
-# Overrides.
-
-
-def node_of(made: Any) -> Any:
-    return Workflow(name="w").add_entity(made, steps=1)
-
-
-@pytest.mark.parametrize(
-    ("config", "override", "problems"),
-    [
-        (
-            PyTorch(num_workers=1),
-            {"requests": Resources(cpu="x"), "limits": Resources(mem="1Gib")},
-            (
-                f"with_overrides.requests.cpu='x': {QUANTITY}",
-                f"with_overrides.limits.mem='1Gib': {QUANTITY}; did you mean '1Gi'?",
-            ),
-        ),
-        (
-            Elastic(nnodes=1, nproc_per_node=8),
-            {"limits": Resources(gpu="4")},
-            (f"with_overrides.{TOO_MANY}",),
-        ),
-        (
-            Elastic(nnodes=2, nproc_per_node=8),
-            {"task_config": Elastic(nnodes=2, nproc_per_node=9)},
-            (
-                "with_overrides.nproc_per_node=9: is more than the 8 GPUs of a node, and each rank "
-                "needs its own; write at most 8, or request 9 GPUs",
-            ),
-        ),
-        (
-            Elastic(nnodes=2, nproc_per_node="gpu"),
-            {"resources": Resources(gpu="4")},
-            (
-                "with_overrides.nproc_per_node='gpu': is 8 for the resources of the task and 4 for "
-                "these, and a task has one number for all its nodes; write the number, or define a "
-                "separate task",
-            ),
-        ),
-    ],
-)
-def test_override_that_cannot_run_is_rejected(
-    config: Any, override: dict[str, Any], problems: tuple[str, ...]
-) -> None:
-    node = node_of(define(config, requests=Resources(gpu="8")))
-    with pytest.raises(ConfigError) as caught:
-        node.with_overrides(**override)
-    assert caught.value.problems == problems
-
-
-def test_override_may_set_config_and_gpus_together() -> None:
-    made = define(Elastic(nnodes=2, nproc_per_node=4), requests=Resources(gpu="4"))
-    override = {"requests": Resources(gpu="8"), "task_config": Elastic(nnodes=2, nproc_per_node=8)}
-    assert node_of(made).with_overrides(**override) is not None
-    assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == 8
-
-
-def test_overrides_of_task_outputs_are_checked_like_those_of_the_node() -> None:
-    made = define(Elastic(nnodes=1, nproc_per_node=2))
-
-    @workflow
-    def two() -> int:
-        first = made(steps=1)
-        return made(steps=first).with_overrides(requests=Resources(gpu="1"))
-
-    with pytest.raises(ConfigError, match="2: is more than the 1 GPU of a node"):
-        two.compile()
-
-
-# Symbolic numbers of processes.
-
-
 @pytest.mark.parametrize(
     ("word", "arguments", "count"),
     [
@@ -213,35 +141,32 @@ def test_nproc_per_node_keyword_is_encoded_as_the_granted_amount(
     assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == count
 
 
-@pytest.mark.parametrize(
-    ("word", "remedy"),
-    [
-        ("gpu", r"requests no GPU.* @task\(requests=Resources\(gpu='8'\)\), or write the number"),
-        ("cpu", r"requests no cpu.* @task\(limits=Resources\(cpu='4'\)\), or write the number"),
-        ("auto", "requests neither GPU nor cpu.* or write the number"),
-    ],
-)
+@pytest.mark.parametrize(("word", "arguments"), [("gpu", {"requests": CPU}), ("cpu", {}), ("auto", {})])
 def test_nproc_per_node_keyword_without_a_known_amount_is_rejected_for_several_nodes(
-    word: str, remedy: str
+    word: str, arguments: dict[str, Any]
 ) -> None:
-    made = define(Elastic(nnodes="1", nproc_per_node=word))
-    with pytest.raises(ConfigError, match=remedy):
+    made = define(Elastic(nnodes="1", nproc_per_node=word), **arguments)
+    with pytest.raises(ConfigError, match=f"nproc_per_node='{word}': the task does not request the devices"):
         made.get_custom(SETTINGS)
     assert define(Elastic(nnodes=1, nproc_per_node=word)).get_custom(SETTINGS) is None
 
 
 def test_unreadable_platform_resources_count_as_none() -> None:
-    made = define(Elastic(nnodes=2, nproc_per_node=8))
-    made._resources = ResourceSpec(requests=Resources(gpu="?"), limits=Resources())
-    assert definition.read_amounts(made.resources.requests, made.resources.limits, None) == {}
+    made = define(Elastic(nnodes=2, nproc_per_node="auto"))
+    made._resources = ResourceSpec(requests=Resources(gpu="?", cpu="2"), limits=Resources())
+    assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == 2
 
 
-def names(problems: tuple[str, ...]) -> list[str]:
-    return [problem.partition("=")[0] for problem in problems]
-
-
-def test_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
-    wrong = Resources(cpu="1x", mem="4 GB", gpu="2")
-    found = names(refusal(Elastic(nproc_per_node=4), requests=wrong))
-    assert found == ["requests.cpu", "requests.mem", "nproc_per_node"]
-    assert names(refusal(Elastic(nproc_per_node=4), limits=Resources(gpu="two"))) == ["limits.gpu"]
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({"requests": Resources(cpu="1x", gpu="2")}, ["requests.cpu", "nproc_per_node"]),
+        ({"limits": Resources(gpu="two")}, ["limits.gpu"]),
+        ({"requests": {"gpu": "2"}}, ["requests"]),
+    ],
+)
+def test_invalid_quantity_does_not_hide_processes_without_a_gpu(
+    arguments: dict[str, Any], fields: list[str]
+) -> None:
+    problems = refusal(Elastic(nproc_per_node=4), **arguments)
+    assert [problem.partition("=")[0] for problem in problems] == fields
