@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backend_plugin import tls_diagnosis
 from backend_plugin.core.errors import BackendError
-from backend_plugin.server_address import FILES, START_HINT, TLS, TOKEN, Server
+from backend_plugin.server_address import START_HINT, TOKEN, Server
 from backend_plugin.shell import server_file
-from backend_plugin.tls_diagnosis import Diagnosis, TlsFailure
 
 if TYPE_CHECKING:
     import grpc
@@ -70,26 +69,6 @@ def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
 
 def _describe_connection_failure(server: Server, details: str) -> str | None:
     """Return the reason and the remedy of a failed connection, or None if the server was reached."""
-    known = tls_diagnosis.diagnose(server)
-    if known is None or known.failure is TlsFailure.NOT_LISTENING:
-        return f"no server answers at {server.address}; {START_HINT}" if _NO_CONNECTION in details else None
-    subject = server.address if known.failure is TlsFailure.NO_PORT else f"the server at {server.address}"
-    return f"{subject} {known.trouble}; {_build_remedy(known)}"
-
-
-def _build_remedy(known: Diagnosis) -> str:
-    return {
-        TlsFailure.NO_PORT: "write HOST:PORT, or grpcs://HOST:PORT for a server with TLS",
-        TlsFailure.UNKNOWN_HOST: "write the name or address of the server",
-        TlsFailure.TIMEOUT: "see that the address is right, and that no firewall or NetworkPolicy is in "
-        "between",
-        TlsFailure.NEEDS_TLS: f"write --server {TLS}{known.target}",
-        TlsFailure.NO_TLS: f"write --server {known.target}, without --ca and --cert",
-        TlsFailure.UNUSABLE_FILE: "name a PEM file, and for --cert the key that belongs to it",
-        TlsFailure.UNTRUSTED: f"name the file of its authority: --ca FILE, or set {FILES['ca']}",
-        TlsFailure.WRONG_NAME: f"write --tls-server-name {known.usable_name}, or issue it for this name, too",
-        TlsFailure.EXPIRED: "renew it, and see that the clock of this machine is right",
-        TlsFailure.NO_CLIENT_CERTIFICATE: f"write --cert FILE --key FILE, or set {FILES['cert']} and "
-        f"{FILES['key']}",
-        TlsFailure.CLIENT_CERTIFICATE: "use one of the authority in the server's setting tls.client-ca",
-    }[known.failure]
+    if trouble := tls_diagnosis.diagnose(server):
+        return f"the server at {server.address} {trouble}"
+    return f"no server answers at {server.address}; {START_HINT}" if _NO_CONNECTION in details else None

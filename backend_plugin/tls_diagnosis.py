@@ -3,14 +3,13 @@
 gRPC reports all these errors with one message, so this module repeats the connection after gRPC has failed.
 """
 
-import enum
 import os
 import socket
 import ssl
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from backend_plugin.server_address import TLS, Server, split_address
+from backend_plugin.server_address import FILES, TLS, Server, split_address
 
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 """gRPC's environment variable for a file with the CAs that all its clients trust."""
@@ -21,86 +20,42 @@ _ALERT: Final = 1.0
 _NAMES: Final = frozenset({62, 64})
 """OpenSSL's error codes for a certificate of another host name or address."""
 _TIMES: Final = frozenset({9, 10})
-_NO_TLS: Final = frozenset(
-    {
-        "WRONG_VERSION_NUMBER",
-        "RECORD_LAYER_FAILURE",
-        "HTTP_REQUEST",
-        "PACKET_LENGTH_TOO_LONG",
-        "UNKNOWN_PROTOCOL",
-    }
+_NO_TLS: Final = (
+    *("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"),
+    *("PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL"),
 )
 """OpenSSL's reasons for a reply that is not TLS; they differ between versions."""
 
 
-class TlsFailure(enum.Enum):
-    """The reason why a connection fails."""
+def diagnose(server: Server) -> str | None:
+    """Return why a connection to the server fails, as a predicate that follows its name, and the remedy.
 
-    NO_PORT = enum.auto()
-    UNKNOWN_HOST = enum.auto()
-    TIMEOUT = enum.auto()
-    NOT_LISTENING = enum.auto()
-    NEEDS_TLS = enum.auto()
-    """The server uses TLS, and the address does not."""
-    NO_TLS = enum.auto()
-    """The address uses TLS, and the server does not."""
-    UNUSABLE_FILE = enum.auto()
-    """A file of the caller does not contain the certificate or key in PEM that it must contain."""
-    UNTRUSTED = enum.auto()
-    WRONG_NAME = enum.auto()
-    EXPIRED = enum.auto()
-    """The certificate of the server is not valid yet or not valid any more."""
-    NO_CLIENT_CERTIFICATE = enum.auto()
-    """The server requires a certificate of the caller, and received none."""
-    CLIENT_CERTIFICATE = enum.auto()
-    """The server does not accept the certificate of the caller."""
-
-
-class Diagnosis(NamedTuple):
-    """The reason why a connection fails, with the details that a message needs."""
-
-    failure: TlsFailure
-    trouble: str
-    """The failure as a predicate that follows the name of the server in a message."""
-    target: str = ""
-    """The address without ``grpcs://``; an IPv6 address is in brackets."""
-    usable_name: str = "NAME"
-    """If the name is wrong: a name in the server's certificate, or a placeholder."""
-
-
-def diagnose(server: Server) -> Diagnosis | None:
-    """Return why a connection to the server fails, or None if this cannot be determined."""
+    Return None if the port has no listener, or the reason cannot be determined.
+    """
     written = str(server.address)
     if "/" in written.removeprefix(TLS):  # Another scheme of gRPC, such as dns:///host:port.
         return None
     address = split_address(written)
     if address is None:
-        return Diagnosis(TlsFailure.NO_PORT, "has no port", target=written)
-    host, port = address
-    server = replace(
-        server, ca=server.ca or os.environ.get(ROOTS, ""), tls_server_name=server.tls_server_name or host
-    )
-    found = _try_port(address)
-    if found is None and written.startswith(TLS):
-        found = _find_unusable_file(server) or _try_tls(server, address)
-    elif found is None:
-        found = _try_plain(server, address)
-    return found and found._replace(target=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-
-
-def _try_port(address: tuple[str, int]) -> Diagnosis | None:
+        return "has no port; write HOST:PORT, or grpcs://HOST:PORT for a server with TLS"
+    host, _ = address
     try:
         socket.create_connection(address, SECONDS).close()
     except (socket.gaierror, UnicodeError):  # UnicodeError: not a valid host name, such as a..b
-        return Diagnosis(TlsFailure.UNKNOWN_HOST, f"cannot be resolved: the DNS has no {address[0]}")
+        return f"cannot be resolved: the DNS has no {host}; write the name or address of the server"
     except TimeoutError:
-        return Diagnosis(TlsFailure.TIMEOUT, f"accepts no connection within {SECONDS:g} s")
-    except OSError as error:
-        return Diagnosis(TlsFailure.NOT_LISTENING, f"is a port without a listener: {error.strerror}")
-    return None
+        remedy = "see that the address is right, and that no firewall or NetworkPolicy is in between"
+        return f"accepts no connection within {SECONDS:g} s; {remedy}"
+    except OSError:
+        return None
+    server = replace(
+        server, ca=server.ca or os.environ.get(ROOTS, ""), tls_server_name=server.tls_server_name or host
+    )
+    uses_tls = written.startswith(TLS)
+    return _try_tls(server, address) if uses_tls else _try_plain(server, address)
 
 
-def _try_plain(server: Server, address: tuple[str, int]) -> Diagnosis | None:
+def _try_plain(server: Server, address: tuple[str, int]) -> str | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -110,52 +65,55 @@ def _try_plain(server: Server, address: tuple[str, int]) -> Diagnosis | None:
         pass
     except OSError:
         return None
-    return Diagnosis(TlsFailure.NEEDS_TLS, "requires TLS, and the call used none")
+    return f"requires TLS, and the call used none; write --server {TLS}{server.address}"
 
 
-def _find_unusable_file(server: Server) -> Diagnosis | None:
+def _find_unusable_file(server: Server) -> str | None:
     for file, load in ((server.ca, _build_context), (server.cert, _load_certificate)):
         try:
             load(server)
         except OSError as error:
-            reason = getattr(error, "reason", None) or error.strerror or "not PEM"
-            detail = reason.lower().replace("_", " ") if isinstance(error, ssl.SSLError) else reason
-            return Diagnosis(
-                TlsFailure.UNUSABLE_FILE, f"cannot be tried with TLS: {file} cannot be used: {detail}"
-            )
+            reason = str(getattr(error, "reason", None) or error.strerror or "not PEM")
+            remedy = "name a PEM file, and for --cert the key that belongs to it"
+            detail = reason.lower().replace("_", " ")
+            return f"cannot be tried with TLS: {file} cannot be used: {detail}; {remedy}"
     return None
 
 
-def _try_tls(server: Server, address: tuple[str, int]) -> Diagnosis | None:
+def _try_tls(server: Server, address: tuple[str, int]) -> str | None:
+    if unusable := _find_unusable_file(server):
+        return unusable
     try:
         _perform_handshake(server, address, _load_certificate(server))
     except ssl.SSLCertVerificationError as error:
         return _judge_certificate(server, address, error)
     except _ConnectionClosed:
         if not server.cert:
-            return Diagnosis(TlsFailure.NO_CLIENT_CERTIFICATE, "requires a certificate of its clients")
-        trouble = f"does not accept the certificate in {server.cert}"
-        return Diagnosis(TlsFailure.CLIENT_CERTIFICATE, trouble)
+            remedy = f"write --cert FILE --key FILE, or set {FILES['cert']} and {FILES['key']}"
+            return f"requires a certificate of its clients; {remedy}"
+        remedy = "use one of the authority in the server's setting tls.client-ca"
+        return f"does not accept the certificate in {server.cert}; {remedy}"
     except OSError as error:
         # A connection reset or a timeout does not show whether the server uses TLS.
         if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-            return Diagnosis(TlsFailure.NO_TLS, "does not use TLS, and the call used it")
+            remedy = f"write --server {str(server.address).removeprefix(TLS)}, without --ca and --cert"
+            return f"does not use TLS, and the call used it; {remedy}"
     return None
 
 
-def _judge_certificate(
-    server: Server, address: tuple[str, int], error: ssl.SSLCertVerificationError
-) -> Diagnosis:
+def _judge_certificate(server: Server, address: tuple[str, int], error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _NAMES:
         names = _read_names(server, address)
-        trouble = f"has a certificate for {', '.join(names) or 'no host'}, not for {server.tls_server_name}"
         usable = next((each for each in names if "*" not in each), "NAME")
-        return Diagnosis(TlsFailure.WRONG_NAME, trouble, usable_name=usable)
+        return (
+            f"has a certificate for {', '.join(names) or 'no host'}, not for {server.tls_server_name}; "
+            f"write --tls-server-name {usable}, or issue it for this name, too"
+        )
     if error.verify_code in _TIMES:
-        failure, why = TlsFailure.EXPIRED, "that is not valid now"
-    else:
-        failure, why = TlsFailure.UNTRUSTED, "from a CA that is not trusted here"
-    return Diagnosis(failure, f"has a certificate {why}: {error.verify_message}")
+        remedy = "renew it, and see that the clock of this machine is right"
+        return f"has a certificate that is not valid now: {error.verify_message}; {remedy}"
+    remedy = f"name the file of its authority: --ca FILE, or set {FILES['ca']}"
+    return f"has a certificate from a CA that is not trusted here: {error.verify_message}; {remedy}"
 
 
 def _read_names(server: Server, address: tuple[str, int]) -> tuple[str, ...]:
