@@ -262,12 +262,13 @@ class PyTorch(Config):
             limit, roles = get_backoff_limit(self.run_policy), (self.master, self.worker)
             yield from retries.check_max_restarts(self.train_job, roles, limit)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
-            yield from self._find_retry_contradictions(sound)
+            yield from self._find_retry_contradictions()
 
     def _find_size_contradictions(self, sound: Set[str], workers: int) -> Iterator[ConfigProblem]:
         nodes = 1 + workers
         if "gang" in sound:
-            least = nodes if self._is_mpi(sound) else 1
+            is_mpi = "train_job" in sound and frameworks.get_framework(self) == MPI
+            least = nodes if is_mpi else 1
             yield from extension.check_min_member(self.gang, least, nodes)
         if "train_job" in sound:
             yield from extension.check_succeeded_nodes(self.train_job, nodes)
@@ -276,26 +277,15 @@ class PyTorch(Config):
             remedy = f"worker.replicas={self.worker.replicas} sets it, too; leave num_workers out"
             yield ConfigProblem("num_workers", self.num_workers, remedy)
 
-    def _is_mpi(self, sound: Set[str]) -> bool:
-        return "train_job" in sound and frameworks.get_framework(self) == MPI
-
-    def _find_retry_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
+    def _find_retry_contradictions(self) -> Iterator[ConfigProblem]:
         limit = get_backoff_limit(self.run_policy)
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
             yield ConfigProblem("run_policy.backoff_limit", limit, remedy)
         for name, role in (("master", self.master), ("worker", self.worker)):
             if role.num_retries is None and role.restart_policy is RestartPolicy.ALWAYS:
-                yield ConfigProblem(f"{name}.restart_policy", role.restart_policy, _ALWAYS_USES_UP)
-        if "num_workers" in sound and (self.restarts().backoff_limit or 0) > validators.INT32_MAX:
-            remedy = "for this number of replicas exceeds the limit of the operator (int32)"
-            yield ConfigProblem("num_retries", self.worker.num_retries or self.master.num_retries, remedy)
-
-
-_ALWAYS_USES_UP: Final = (
-    "also restarts replicas that succeeded and uses up the other role's num_retries; write "
-    "RestartPolicy.FAILURE"
-)
+                remedy = "uses up the num_retries of the other role; write RestartPolicy.FAILURE"
+                yield ConfigProblem(f"{name}.restart_policy", role.restart_policy, remedy)
 
 
 @dataclass

@@ -37,7 +37,8 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
             found += validators.find_problems(name, read, arguments[name])
     template = arguments.get("pod_template")
     shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
-    problems = [*found, *pods.find_problems(template, shared_memory=shared_memory)]
+    problems: list[ConfigProblem | str] = [*found]
+    problems += pods.find_problems(template, shared_memory=shared_memory)
     if {"nproc_per_node", *_RESOURCES}.isdisjoint(problem.path for problem in found):
         problems += _find_ranks_without_gpus(config, _read_amounts(*_split_resources(arguments), template))
     require_valid(type(config).__name__, problems)

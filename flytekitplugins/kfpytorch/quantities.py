@@ -1,6 +1,5 @@
 """Parse and check the quantities in flytekit's ``Resources``: cpu, memory, GPUs, ephemeral storage."""
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
@@ -8,16 +7,11 @@ from typing import Any, Final
 from flytekit import Resources
 
 from flytekitplugins.kfpytorch import validators
-from flytekitplugins.kfpytorch.problems import (
-    ConfigProblem,
-    build_invalid_value,
-    require_no_problems,
-    suggest_name,
-)
+from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value, require_no_problems
 from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
-_SUFFIXES: Final = ("n", "u", "m", *"kMGTPE", *(name + "i" for name in "KMGTPE"))
+_QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
 
 
 def parse_quantity(value: object) -> Quantity:
@@ -27,22 +21,10 @@ def parse_quantity(value: object) -> Quantity:
     try:
         amount = parse(str(value))
     except InvalidQuantity:
-        raise build_invalid_value(value, _QUANTITY_REMEDY + _suggest_quantity(str(value))) from None
+        raise build_invalid_value(value, _QUANTITY_REMEDY) from None
     if amount.nano < 0:
         raise build_invalid_value(value, "must not be negative")
     return amount
-
-
-def _suggest_quantity(value: str) -> str:
-    """Return a proposal with a known suffix for a number with an unknown one, or an empty text."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([A-Za-z]{1,10})", value)
-    if match is None:
-        return ""
-    number, suffix = match.groups()
-    return suggest_name(suffix, _SUFFIXES, cutoff=0.5).replace("'", f"'{number}", 1)
-
-
-_QUANTITY_REMEDY: Final = "must be a quantity as Kubernetes writes it, such as 2, '500m' or '16Gi'"
 
 
 def _read_resources(value: object, *, allows_pairs: bool) -> object:

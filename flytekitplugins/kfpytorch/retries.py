@@ -6,8 +6,8 @@ or more (training-operator v1, ``pkg/core/job.go``). The limit is therefore one 
 that all replicas may use together, so that each replica gets its last permitted restart.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from flytekitplugins.kfpytorch.policies import RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem
@@ -40,7 +40,11 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     worker_retries = master.num_retries if worker.num_retries is None else worker.num_retries
     if master_retries is None or worker_retries is None:
         return RestartSettings(master.restart_policy, worker.restart_policy, None)
-    restarts = RestartSettings(_get_policy(master, master_retries), _get_policy(worker, worker_retries), None)
+    restarts = RestartSettings(
+        master.restart_policy or _get_policy(master_retries),
+        worker.restart_policy or _get_policy(worker_retries),
+        None,
+    )
     allowed = 0 if restarts.master is RestartPolicy.NEVER else master_retries
     allowed += 0 if restarts.worker is RestartPolicy.NEVER else workers * worker_retries
     # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. In the
@@ -48,33 +52,16 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
 
 
-def _get_policy(role: RoleRetries, retries: int) -> RestartPolicy | str:
-    if role.restart_policy is not None:
-        return role.restart_policy
+def _get_policy(retries: int) -> RestartPolicy:
     return RestartPolicy.FAILURE if retries else RestartPolicy.NEVER
-
-
-_NONE_PERMITTED: Final = (
-    "restart_policy= requires restarts and num_retries=0 permits none; leave one of the two out"
-)
-_CONTRADICTIONS: Final[Mapping[tuple[bool, object], str]] = {
-    (False, RestartPolicy.FAILURE): _NONE_PERMITTED,
-    (False, RestartPolicy.ALWAYS): _NONE_PERMITTED,
-    (True, RestartPolicy.NEVER): (
-        "restart_policy=NEVER permits no retry; leave it out or write RestartPolicy.FAILURE"
-    ),
-    (True, RestartPolicy.ALWAYS): (
-        "restart_policy=ALWAYS also restarts and counts what succeeded; write RestartPolicy.FAILURE"
-    ),
-}
-"""Messages. The key is a pair: whether the number of retries is above 0, and the restart policy."""
 
 
 def find_contradiction(role: RoleRetries) -> str | None:
     """Return a message if the number of retries of a role contradicts its restart policy, else None."""
-    if role.num_retries is None:
+    policy = None if role.num_retries is None else _get_policy(role.num_retries)
+    if policy is None or role.restart_policy in (None, policy):
         return None
-    return _CONTRADICTIONS.get((role.num_retries > 0, role.restart_policy))
+    return f"contradicts restart_policy={role.restart_policy}; leave one of the two out, or write {policy}"
 
 
 def check_max_restarts(
@@ -87,15 +74,15 @@ def check_max_restarts(
     max_restarts: int | None = getattr(train_job, "max_restarts", None)
     if max_restarts is None:
         return
+    permitted = {RestartPolicy.FAILURE, RestartPolicy.ALWAYS} if max_restarts else {RestartPolicy.NEVER}
     policies = {role.restart_policy for role in roles} - {None}
     if any(role.num_retries is not None for role in roles):
-        remedy = "num_retries= sets the limit already; leave one of the two out"
+        other = "num_retries="
     elif backoff_limit is not None:
-        remedy = "run_policy.backoff_limit= sets the limit already; leave one of the two out"
-    elif max_restarts and RestartPolicy.NEVER in policies:
-        remedy = "restart_policy=NEVER permits no restart; leave it out"
-    elif not max_restarts and policies - {RestartPolicy.NEVER}:
-        remedy = "restart_policy= requires restarts and 0 permits none; leave one of the two out"
+        other = "run_policy.backoff_limit="
+    elif policies - permitted:
+        other = "restart_policy="
     else:
         return
+    remedy = f"{other} sets the restarts, too; leave one of the two out"
     yield ConfigProblem("train_job.max_restarts", max_restarts, remedy)

@@ -54,7 +54,7 @@ WITH_GPU_SIDECAR = {"containers": [container(), container("b", limits={"nvidia.c
         (
             {"requests": Resources(mem="16Gib"), "limits": Resources(gpu="0.5")},
             (
-                f"requests.mem='16Gib': {QUANTITY}; did you mean '16Gi'?",
+                f"requests.mem='16Gib': {QUANTITY}",
                 "limits.gpu='0.5': must be a whole number of devices",
             ),
         ),

@@ -74,7 +74,7 @@ NO_RESTARTS = TrainJob(max_restarts=0)
     [
         ({"num_retries": 5}, None, FIVE, "num_retries"),
         ({}, {"backoff_limit": 5}, FIVE, "run_policy.backoff_limit"),
-        ({"restart_policy": NEVER}, None, FIVE, "restart_policy=NEVER"),
+        ({"restart_policy": NEVER}, None, FIVE, "restart_policy="),
         ({"restart_policy": FAILURE}, None, NO_RESTARTS, "restart_policy="),
     ],
 )
