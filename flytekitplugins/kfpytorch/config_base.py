@@ -1,9 +1,11 @@
-"""The base class of all configs, which checks the fields of a config."""
+"""The base class of all configs, which checks the fields of a config, and the encoding of their values."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
 from itertools import chain
 from typing import Any, ClassVar, Final
+
+from flytekit import PodTemplate
 
 from flytekitplugins.kfpytorch.problems import (
     ConfigProblem,
@@ -12,7 +14,7 @@ from flytekitplugins.kfpytorch.problems import (
     require_valid,
     suggest_name,
 )
-from flytekitplugins.kfpytorch.validators import Reader, find_problems
+from flytekitplugins.kfpytorch.validators import Reader, find_problems, is_list
 
 # Stands for the default of a field that has none.
 _REQUIRED: Final = object()
@@ -83,3 +85,29 @@ def build_config_reader(cls: type[Config]) -> Reader:
         return value
 
     return read
+
+
+def encode_value(value: Any) -> Any:
+    """Return a value as dicts, lists and scalars, with a kubernetes model as in a manifest."""
+    fields = read_fields(value)
+    if fields is not None:
+        return {name: encode_value(item) for name, item in fields.items()}
+    return [encode_value(item) for item in value] if is_list(value) else value
+
+
+def read_fields(value: Any) -> Mapping[str, Any] | None:
+    """Return the fields of a `ConfigPart`, a `PodTemplate` or a kubernetes model, except those that are None.
+
+    The keys of a template or model are those of a manifest. A dict is returned unchanged, with all its items.
+    For any other value, return None.
+    """
+    if isinstance(value, ConfigPart):
+        fields = vars(value)
+    elif isinstance(value, PodTemplate):
+        metadata = {name: given for name in ("labels", "annotations") if (given := getattr(value, name))}
+        fields = {"metadata": metadata, "spec": value.pod_spec or {}}
+    elif hasattr(value, "attribute_map"):
+        fields = {key: getattr(value, name) for name, key in value.attribute_map.items()}
+    else:
+        return value if isinstance(value, Mapping) else None
+    return {name: item for name, item in fields.items() if item is not None}

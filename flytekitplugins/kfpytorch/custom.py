@@ -1,18 +1,16 @@
 """Encode a config as the `custom` field of a task template."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from flyteidl.plugins.kubeflow import common_pb2, pytorch_pb2
-from flytekit import PodTemplate
 from flytekit.core.resources import convert_resources_to_resource_model
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker, get_backoff_limit
-from flytekitplugins.kfpytorch.config_base import ConfigPart
+from flytekitplugins.kfpytorch.config_base import encode_value
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import add_prefix
-from flytekitplugins.kfpytorch.validators import is_list
 
 Custom: TypeAlias = dict[str, Any]
 ResolveImage: TypeAlias = Callable[[Master | Worker], str]
@@ -79,11 +77,9 @@ def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
 
 
 def _iter_job_options(config: Elastic) -> Iterator[str]:
-    """Yield a sentence for each option, such as `gang`, that has no effect because the task is one pod."""
     for name in ("run_policy", "gang", "train_job"):
         if getattr(config, name) is not None:
-            reason = "one node is an ordinary pod, without the operator"
-            yield f"{name}= has no effect with nnodes=1: {reason}"
+            yield f"{name}= has no effect with nnodes=1: one node is an ordinary pod, without the operator"
 
 
 def _encode_replicas(role: Any, resolve_image: ResolveImage) -> Any:
@@ -117,43 +113,15 @@ def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
 
     ``kfpytorch_idl/v1/task.proto`` defines the format; ``backend_plugin.core.decoding.extension`` reads it.
     """
-    content = {name: _encode_value(getattr(config, name)) for name in ("gang", "train_job")}
+    content = {name: encode_value(getattr(config, name)) for name in ("gang", "train_job")}
     if isinstance(config, PyTorch):
-        content |= {name: _encode_role(getattr(config, name)) for name in ("master", "worker")}
+        for name, role in (("master", config.master), ("worker", config.worker)):
+            options = {option: getattr(role, option) for option in _ROLE}
+            given = {option: value for option, value in options.items() if value is not None}
+            content[name] = encode_value(given) or None
     if all(part is None for part in content.values()):
         return {}
     from kfpytorch_idl.v1 import task_pb2  # Only configs with an option of this format need it.
 
     message = ParseDict({"version": VERSION, **content}, task_pb2.TaskExtension())
     return {KEY: MessageToDict(message)}
-
-
-def _encode_role(role: Master | Worker) -> dict[str, Any] | None:
-    fields = {name: _encode_value(value) for name in _ROLE if (value := getattr(role, name)) is not None}
-    return fields or None
-
-
-def _encode_value(value: Any) -> Any:
-    """Return a value as dicts, lists and scalars, with a kubernetes model as in a manifest."""
-    fields = _read_fields(value)
-    if fields is not None:
-        return {name: _encode_value(item) for name, item in fields.items()}
-    return [_encode_value(item) for item in value] if is_list(value) else value
-
-
-def _read_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a `ConfigPart`, a `PodTemplate` or a kubernetes model, except those that are None.
-
-    The keys of a template or model are those of a manifest. A dict is returned unchanged, with all its items.
-    For any other value, return None.
-    """
-    if isinstance(value, ConfigPart):
-        fields = vars(value)
-    elif isinstance(value, PodTemplate):
-        metadata = {name: given for name in ("labels", "annotations") if (given := getattr(value, name))}
-        fields = {"metadata": metadata, "spec": value.pod_spec or {}}
-    elif hasattr(value, "attribute_map"):
-        fields = {key: getattr(value, name) for name, key in value.attribute_map.items()}
-    else:
-        return value if isinstance(value, Mapping) else None
-    return {name: item for name, item in fields.items() if item is not None}

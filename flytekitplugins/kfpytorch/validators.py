@@ -35,8 +35,8 @@ def find_problems(field: str, reader: Reader, value: object) -> list[ConfigProbl
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """True for a sequence other than text."""
-    return isinstance(value, Sequence) and not isinstance(value, str)
+    """True for a sequence other than text and bytes."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
 def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reader:

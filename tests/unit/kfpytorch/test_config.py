@@ -18,6 +18,7 @@ from flytekitplugins.kfpytorch import (
     PyTorch,
     RestartPolicy,
     RunPolicy,
+    SuccessPolicy,
     TrainJob,
     Worker,
 )
@@ -166,6 +167,7 @@ def test_workers_are_counted_like_upstream_does() -> None:
 
 
 RETRIED, MPI = Master(num_retries=1), TrainJob(framework="mpi")
+THREE_NODES = SuccessPolicy(succeeded_indexes="0-2")
 
 
 COUNTS = {
@@ -235,6 +237,17 @@ def test_invalid_count_is_rejected(value: object) -> None:
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=5)}, "gang.min_member=5"),
         (Elastic, {"nnodes": "2:4", "gang": Gang(min_member=1)}, "gang.min_member=1"),
         (PyTorch, {"num_workers": 3, "gang": Gang(min_member=3), "train_job": MPI}, "gang.min_member=3"),
+        (PyTorch, {"gang": "a"}, "gang='a'"),
+        (
+            PyTorch,
+            {"num_workers": 1, "train_job": TrainJob(success_policy=THREE_NODES)},
+            "train_job.success_policy.succeeded_indexes='0-2'",
+        ),
+        (
+            Elastic,
+            {"nnodes": 4, "train_job": TrainJob(success_policy=THREE_NODES)},
+            f"train_job.success_policy={THREE_NODES!r}",
+        ),
     ],
 )
 def test_invalid_or_conflicting_value_is_reported_with_its_field(
