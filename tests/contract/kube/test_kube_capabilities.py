@@ -31,8 +31,7 @@ def server(server):
 
 def operator(server: KubeServer, *args: str, **fields: Any) -> None:
     about = {"name": "training-operator", "namespace": "kubeflow", **fields}
-    container = {"name": "operator", "command": ["/manager"], "args": ["--zap-log-level=2", *args]}
-    spec = {"template": {"spec": {"containers": [container]}}}
+    spec = {"template": {"spec": {"containers": [{"name": "operator", "args": args}]}}}
     server.apply(("apps", "deployments"), {"metadata": about, "spec": spec})
 
 
@@ -61,22 +60,17 @@ def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ((), ""),
-        (("--gang-scheduler-name=volcano",), "volcano"),
-        (("gang-scheduler-name=none",), ""),
-        (("--gang-scheduler-name=$(GANG)",), None),
-        (("sh", "-c", "exec /manager --gang-scheduler-name=volcano"), None),
+        ([], ""),
+        (["--gang-scheduler-name=volcano"], "volcano"),
+        (["gang-scheduler-name=none"], ""),
+        (["--gang-scheduler-name=$(GANG)"], None),
+        (["sh", "-c", "exec /manager --gang-scheduler-name=volcano"], None),
     ],
 )
-def test_operator_scheduler_is_read_from_its_deployment(server, tmp_path, args, expected):
-    operator(server, *args)
-    found = collect_capabilities(server, tmp_path)
-    assert found.operator_scheduler == expected
-    assert ("do not contain one value" in found.unknown.get("operator_scheduler", "")) is (expected is None)
-
-
-def test_operator_without_arguments_has_no_scheduler():
-    assert capability_facts.find_flag_scheduler({}) == ""
+def test_operator_scheduler_is_the_value_of_its_flag(args, expected):
+    containers = [{"command": ["/manager"], "args": ["--zap-log-level=2", *args]}]
+    deployment = {"spec": {"template": {"spec": {"containers": containers}}}}
+    assert capability_facts.find_flag_scheduler(deployment) == expected
 
 
 def test_operator_with_another_name_is_found_by_its_label(server, tmp_path):
