@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,13 +15,12 @@ from served_jobs import FewNodes, a_job, serving_jobs
 from server_process import KFPYTORCH
 
 from backend_plugin import client
-from backend_plugin.cli.commands import COMMANDS, kfpytorch
+from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.server_address import FILES
 from backend_plugin.shell import server_file
 from backend_plugin.shell.credentials import build_server_credentials
 
 OURS, OTHERS = Authority("ours"), Authority("others")
-OPTIONS = ("--token", "--ca", "--cert", "--key", "--tls-server-name")
 Port = Callable[..., int]
 
 
@@ -65,19 +63,6 @@ def fail(*arguments: str) -> str:
     assert (result.exit_code, result.stdout) == (1, ""), result.output
     assert len(result.stderr.splitlines()) == 1
     return result.stderr
-
-
-def test_server_commands_have_the_options_for_credentials() -> None:
-    def options(name: str) -> set[str]:
-        command = kfpytorch.get_command(None, name)  # type: ignore[arg-type]
-        assert command is not None
-        return {option for param in command.params for option in param.opts}
-
-    calling = {name for name in COMMANDS if options(name) & {"--server", "--connector"}}
-    assert calling == {
-        *("jobs", "describe", "wait", "logs", "cancel", "nodes", "runtimes", "health", "submit", "doctor")
-    }
-    assert {name for name in calling if not options(name).issuperset(OPTIONS)} == set()
 
 
 @pytest.mark.parametrize("scheme", ["grpcs://", ""])
@@ -132,15 +117,6 @@ def test_failed_connection_is_explained_with_its_remedy(serve, how, address, opt
     assert message.replace("PORT", port) in found
 
 
-def test_remedies_for_tls_work(serve: Port) -> None:
-    port, plain = serve(), serve(tls=False)
-    named = ("--tls-server-name", "127.0.0.1")
-    assert run("jobs", "--server", f"grpcs://localhost:{port}", *CA, *named).exit_code == 0
-    assert run("jobs", "--server", f"127.0.0.1:{plain}").exit_code == 0
-    # A CA file adds the scheme of TLS.
-    assert "does not use TLS" in fail("--server", f"127.0.0.1:{plain}", *CA)
-
-
 @pytest.mark.parametrize(
     ("files", "named"),
     [
@@ -190,11 +166,3 @@ def test_address_without_a_port_is_rejected(folder, address, monkeypatch):
 
 def test_unknown_host_is_reported(folder: Path) -> None:
     assert "the DNS has no server.invalid" in fail("--server", "server.invalid:8000")
-
-
-def test_missing_server_error_contains_the_address(folder: Path) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{held.getsockname()[1]}"
-        for each in (address, f"grpcs://{address}"):
-            assert fail("--server", each).startswith(f"Error: no server answers at {each}; start one: ")

@@ -233,7 +233,6 @@ def test_nodes_are_listed_and_changed(served: ServedJobs) -> None:
         (["nodes", "fail"], 2, "no node is given; run: kfpytorch nodes fail NAME"),
         (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
         (["nodes", "fail", "node-9"], 1, 'nodes "node-9" not found'),
-        (["logs", "f1", "--rank", "7"], 1, "job f1-n0-0-aaa has no rank 7; it has ranks 0 to 1"),
         (["logs", "f1", "--node", "2"], 1, "job f1-n0-0-aaa has no node 2; it has nodes 0 to 1"),
         (["logs"], 2, "Missing argument 'JOB'"),
         (["wait", "f9"], 1, "there is no job f9"),
@@ -254,15 +253,18 @@ def test_missing_server_error_contains_the_start_command(monkeypatch, tmp_path):
     monkeypatch.delenv(client.SERVER, raising=False)
     task = tmp_path / "some_task.py"
     task.write_text("from flytekit import task\n@task\ndef train(): ...\n")
-    absent = str(tmp_path / "absent")
+    absent, errors = str(tmp_path / "absent"), []
     for arguments in (
         *(["jobs"], ["jobs", "-w"], ["wait", "f"], ["logs", "f"], ["cancel", "f"], ["nodes"]),
         *(["submit", str(task), "--server", "127.0.0.1:1"], ["jobs", "--server", absent]),
+        ["jobs", "--server", "grpcs://127.0.0.1:1"],
     ):
         result = typed(*arguments)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "start one: kfpytorch serve --cluster embedded" in result.stderr
-    assert f"{absent}/server.json" in result.stderr
+        errors.append(result.stderr)
+    assert "no server answers at grpcs://127.0.0.1:1; " in errors[-1]
+    assert f"{absent}/server.json" in errors[-2]
 
 
 def environment(served: ServedJobs) -> dict[str, str]:

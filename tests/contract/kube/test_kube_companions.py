@@ -92,21 +92,14 @@ async def test_pod_group_of_a_trainjob_is_recreated_although_the_operator_create
         await wait_until(lambda: len(server.list_objects("podgroups")) == 1)
 
 
-async def test_foreign_pod_group_with_the_same_name_is_reported_and_kept(server, here):
+async def test_foreign_pod_group_with_the_same_name_is_reported(server, here):
     entry, group, meta = await create_group(server, here)
     theirs = {**group, "metadata": {"name": entry.name, "namespace": NAMESPACE}}
     server.remove(POD_GROUPS, entry.name, NAMESPACE)
     server.apply(POD_GROUPS, theirs)
     await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
-    made = creations(server).count("PodGroup")
     resource = await here.get(meta)
     assert "does not belong to it" in resource.custom_info["notes"][0]
-    here.leave("outputs.pb")
-    Playing(server).becomes("Succeeded")
-    await wait_until(lambda: entry.job is not None and entry.job.end_condition is not None)
-    await asyncio.sleep(0.3)
-    assert creations(server).count("PodGroup") == made
-    assert "ownerReferences" not in server.list_objects("podgroups")[0]["metadata"]
 
 
 async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, here):
@@ -156,17 +149,15 @@ async def test_pod_group_without_list_permission_is_not_recreated_for_each_chang
     assert creations(server).count("PodGroup") <= 2
 
 
+FORBIDDEN = {"forbidden": {"create podgroups"}}
+SLOW = {"faults": [Fault("POST", "podgroups", times=99, hang=0.6)]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"forbidden": {"create podgroups"}}, "resources: [podgroups], verbs: [create]}"),
-        (
-            {
-                "forbidden": {"create podgroups"},
-                "faults": [Fault("POST", "podgroups", times=99, hang=0.6)],
-            },
-            "resources: [podgroups], verbs: [create]}",
-        ),
+        (FORBIDDEN, "resources: [podgroups], verbs: [create]}"),
+        ({**FORBIDDEN, **SLOW}, "resources: [podgroups], verbs: [create]}"),
         ({"groups": GROUPS}, "the cluster has no podgroups.scheduling.x-k8s.io"),
     ],
     ids=["forbidden", "forbidden by a slow server", "no such kind"],
