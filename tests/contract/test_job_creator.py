@@ -1,9 +1,7 @@
 """The creation of jobs with prerequisites, and the scan that sets their owners or deletes them."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,38 +54,30 @@ class Trainer:
         del self.objects[str(manifest["kind"])]
 
 
-def create(cluster: Trainer, folder: Path) -> bool:
-    """Return True if the job is new."""
-    ring = KeyRing.from_directory(folder, accepts_unsigned=True)
+BOTH = ("TrainJob", "TrainingRuntime")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "seconds", "result", "left"),
+    [
+        (Trainer(PREMATURE, PREMATURE), 60.0, True, {*BOTH}),
+        (Trainer(PREMATURE), 0.0, ClusterUnavailable, {"TrainingRuntime"}),
+        (Trainer(DENIED), 60.0, RequestRejected, set()),
+        (Trainer(DENIED, there=BOTH), 60.0, False, {*BOTH}),
+    ],
+    ids=["late observation of the runtime", "no observation of the runtime", "rejected", "existing job"],
+)
+async def test_job_is_new_or_found_and_a_rejected_one_leaves_no_runtime(
+    monkeypatch, cluster, seconds, result, left
+):
+    monkeypatch.setattr(job_creator, "_PREMATURE_SECONDS", seconds)
+    ring = KeyRing.from_keys(b"of the tests")
     creator = job_creator.JobCreator(cluster, Cache(system_clock), NO_CAPABILITIES, ring)
-    return asyncio.run(creator.create_or_find(PLANNED, a_run()))[1]
-
-
-def test_job_is_created_once_its_operator_has_observed_the_runtime(tmp_path: Path) -> None:
-    cluster = Trainer(PREMATURE, PREMATURE)
-    assert create(cluster, tmp_path)
-    assert cluster.objects.keys() == {"TrainJob", "TrainingRuntime"}
-
-
-def test_unobserved_runtime_is_a_transient_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(job_creator, "_PREMATURE_SECONDS", 0.0)
-    cluster = Trainer(PREMATURE)
-    with pytest.raises(ClusterUnavailable):
-        create(cluster, tmp_path)
-    assert cluster.objects.keys() == {"TrainingRuntime"}
-
-
-def test_rejected_job_leaves_no_runtime(tmp_path: Path) -> None:
-    cluster = Trainer(DENIED)
-    with pytest.raises(RequestRejected):
-        create(cluster, tmp_path)
-    assert not cluster.objects
-
-
-def test_existing_job_is_adopted_and_keeps_its_runtime(tmp_path: Path) -> None:
-    cluster = Trainer(DENIED, there=("TrainJob", "TrainingRuntime"))
-    assert not create(cluster, tmp_path)
-    assert cluster.objects.keys() == {"TrainJob", "TrainingRuntime"}
+    try:
+        _, found, _ = await creator.create_or_find(PLANNED, a_run())
+    except (ClusterUnavailable, RequestRejected) as error:
+        found = type(error)
+    assert (found, cluster.objects.keys()) == (result, left)
 
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

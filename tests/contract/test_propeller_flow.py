@@ -1,9 +1,9 @@
 """Propeller's rules in the demo, against a scripted connector."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +70,18 @@ def a_node(store: Path, **fields: Any) -> TaskNode:
     return TaskNode(template=template, inputs=LiteralMap(), store=store, execution="f1")
 
 
-@contextmanager
-def walking(scripted: Scripted) -> Iterator[PropellerEmulator]:
+def walked(scripted: Scripted, node: TaskNode, reports: int | None = None) -> list[Any]:
+    """Run the node, and return what it reports; close it after this number of reports."""
     server = grpc.server(ThreadPoolExecutor(2))
     agent_pb2_grpc.add_AsyncAgentServiceServicer_to_server(scripted, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield PropellerEmulator(channel, (), resync=0.005)
+        walk = PropellerEmulator(channel, (), resync=0.005).run_node(node)
+        found = [*islice(walk, reports)]
+        walk.close()
     server.stop(0).wait()
-
-
-def walked(scripted: Scripted, node: TaskNode) -> list[Any]:
-    with walking(scripted) as road:
-        return list(road.run_node(node))
+    return found
 
 
 def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
@@ -190,8 +188,5 @@ def test_five_failed_status_calls_are_tolerated(tmp_path: Path) -> None:
 
 def test_closed_iteration_aborts_the_task(tmp_path: Path) -> None:
     scripted = Scripted([[("RUNNING", "")]])
-    with walking(scripted) as road:
-        walk = road.run_node(a_node(tmp_path))
-        assert [next(walk).phase, next(walk).phase] == ["QUEUED", "RUNNING"]
-        walk.close()
+    assert [each.phase for each in walked(scripted, a_node(tmp_path), 2)] == ["QUEUED", "RUNNING"]
     assert scripted.deleted == [b"0"]
