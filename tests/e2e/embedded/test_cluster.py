@@ -43,6 +43,16 @@ async def test_listed_pods_of_a_job_equal_the_watched_pods(state, cluster, recor
         assert await cluster.list_pods(unknown) == []
 
 
+@pytest.mark.parametrize("options", [{"capacity": {"cpu": "1"}}])
+async def test_failed_job_stays_failed_after_its_pods_are_deleted(cluster, recorded):
+    # The pods that do not fit are deleted immediately, as is the failed one, from which the failure follows.
+    many = role("exit 200", 400, "ExitCode", resources=cpus("1"))
+    await cluster.create(job(Worker=many, run_policy={"backoffLimit": 1}))
+    await recorded.state("Failed")
+    await recorded.wait_until(lambda: not recorded.pods)
+    assert len(recorded.events("SuccessfulCreatePod")) == 400
+
+
 FAILS_ONCE = "[ -e {0} ] && echo again && exit 0; touch {0}; exit {1}"
 RESTARTED = {
     "in place": ("OnFailure", 3, "Succeeded", (1, 1)),

@@ -6,7 +6,6 @@ import stat
 import pytest
 
 from backend_plugin.embedded.shim import layout
-from backend_plugin.shell.cluster import LogRequest
 from e2e.embedded.running_pods import get_terminated, node, pod, python, replica, shell, uid, waits
 
 DATA = {"name": "data", "emptyDir": {}}
@@ -145,17 +144,6 @@ async def test_followed_log_continues_across_restarts_until_the_end(kubelet):
     (data / "go").touch()
     assert await follower == ["begin", "end"] * 2
     assert await kubelet.lines(of, follow=True, tail=1) == ["end"]
-
-
-async def test_followed_log_is_returned_line_by_line(kubelet):
-    script = "for n in 1 2 3; do echo $n; while ! test -e /data/$n; do sleep 0.01; done; done"
-    of = pod(shell(script, volumeMounts=AT), volumes=[DATA])
-    await kubelet.run(of)
-    texts = []
-    async for line in kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)):
-        texts.append(line.text)
-        (kubelet.root / uid(of) / "volumes/data" / line.text).touch()
-    assert texts == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
