@@ -199,8 +199,23 @@ def test_reflection_works_over_tls_with_a_generic_client(tls) -> None:
     endpoint = tls.endpoint.removeprefix("grpcs://")
     command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.state.parent / "ca.crt")]
     results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert results["loaded"] == []
     assert results["health"] == {"status": "SERVING"}
-    assert "flyteidl.service.AsyncAgentService" in results["services"]
+    assert results["services"] == [
+        "flyteidl.service.AgentMetadataService",
+        "flyteidl.service.AsyncAgentService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+        "kfpytorch_idl.v1.JobService",
+        "kfpytorch_idl.v1.NodeService",
+        "kfpytorch_idl.v1.RuntimeService",
+    ]
+    (agent,) = results["agents"]
+    assert agent["supportedTaskTypes"] == ["pytorch"]
+    assert agent["supportedTaskCategories"][-1] == {"name": "pytorch", "version": 1}
+    assert results["task"]["phase"] == "FAILED"
+    assert "task_execution_metadata.namespace" in results["task"]["message"]
+    assert len(results["nodes"]["nodes"]) == 2
 
 
 def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:

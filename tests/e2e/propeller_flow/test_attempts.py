@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
-from propeller.wire import delete_request
+from propeller.record import phase_of
+from propeller.wire import delete_request, get_request
 
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 from e2e.propeller_flow.server_process import wait_until
+from kfpytorch_idl.v1 import job_ref_pb2
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -38,3 +40,21 @@ def test_attempt_with_a_lost_create_response_leaves_no_process(road: Road, tmp_p
     assert len(road.served.processes(f"{orphan.asked.data}/1")) >= 2
     road.wire.delete(delete_request(later))
     assert road.nothing_runs(orphan)
+
+
+def test_job_reference_of_a_later_release_is_accepted(road: Road, tmp_path: Path) -> None:
+    execution = road.start(tasks.waits, folder=str(tmp_path))
+    meta = execution.wait_until("RUNNING").meta
+    assert meta is not None
+    later = job_ref_pb2.JobRef.FromString(meta)
+    later.ClearField("signature")
+    later.version = 99
+    # The field with number 200 does not exist in this release.
+    written = later.SerializeToString() + b"\xc0\x0c\x07"
+    request = get_request(written, execution.asked.output(0).as_uri())
+
+    assert phase_of(road.wire.get(request).result().resource) == "RUNNING"
+    road.wire.delete(delete_request(written))
+    assert road.nothing_runs(execution)
+    execution.abort()
+    assert wait_for_outcome(execution).phase in ("ABORTED", "FAILED")
