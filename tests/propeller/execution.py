@@ -1,54 +1,105 @@
-"""Runs the attempts of a node until its end, by the rules with which propeller interprets responses."""
+"""Executions of single tasks, each driven by a thread, with a record of what a user sees in Flyte."""
 
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from flyteidl.admin import agent_pb2
-from flyteidl.core import errors_pb2, literals_pb2
+from flyteidl.core import execution_pb2, literals_pb2
+from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.base_task import PythonTask
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
+from flytekit.models.literals import LiteralMap
+from flytekit.tools.translator import get_serializable
+from google.protobuf import json_format
 
-from propeller.arrival import TaskRequest, build_request
-from propeller.attempt import Follower
-from propeller.record import Attempt, Outcome, Shown, phase_of
-from propeller.wire import Wire, delete_request
+from backend_plugin.cli.propeller_emulator import (
+    End,
+    NodeFailed,
+    NodeSucceeded,
+    PropellerEmulator,
+    ReportedPhase,
+    TaskNode,
+)
+from propeller.wire import Wire
 
-_TICK = 0.02
-_NEVER_POLLED = "AutoRefreshCacheFailed"
-# Seconds between two evaluations of the cache; responses that are replaced in between are lost.
-_REEVALUATE = 0.05
-_MAX_WORKFLOW_RETRIES = 10
+_TICK: Final = 0.02
+_RESYNC: Final = 0.2
+"""The polling interval in seconds; propeller's minimum is 5."""
+_ORDER: Final = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
+# All other phases require a message. The message of RUNNING is never published.
+_WORDLESS: Final = frozenset({"QUEUED", "RUNNING", "SUCCEEDED"})
+_PASSING: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
-class Stuck(AssertionError):
-    """The execution does not end; the message has its state."""
+class Aborted(Exception):
+    """A user has aborted the execution."""
 
 
-class Execution:
-    """The execution of one node, driven by a separate thread."""
+@dataclass
+class Attempt:
+    """The record of an attempt."""
 
-    def __init__(self, wire: Wire, asked: TaskRequest, max_failures: int) -> None:
-        self.asked = asked
+    number: int
+    meta: bytes | None = None
+    """None until CreateTask has returned."""
+    shown: list[ReportedPhase] = field(default_factory=list)
+    deleted: bool = False
+    reached: int = 0
+    """The position of the last phase, in the order of phases."""
+
+    @property
+    def phases(self) -> list[str]:
+        return [each.phase for each in self.shown]
+
+    def message(self, phase: str) -> str:
+        """Return the message that was published with this phase."""
+        (found,) = [each.message for each in self.shown if each.phase == phase]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The result of an execution."""
+
+    phase: str
+    """SUCCEEDED, FAILED or ABORTED."""
+    attempts: Sequence[Attempt]
+    outputs: Mapping[str, Any]
+    code: str
+    error: str
+    violations: Sequence[str]
+    """Violations of the connector protocol."""
+
+    @property
+    def last(self) -> Attempt:
+        return self.attempts[-1]
+
+
+class Execution(grpc.UnaryUnaryClientInterceptor):
+    """The execution of one node, which records its calls as their interceptor."""
+
+    def __init__(self, wire: Wire, task: PythonTask, node: TaskNode) -> None:
+        self.node = node
         self.attempts: list[Attempt] = []
         self.calls: list[str] = []
         """The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`."""
         self._wire = wire
-        self._max_failures = max_failures
-        self._follower: Follower | None = None
+        self._task = task
         self._violations: list[str] = []
-        self._outcome: Outcome | None = None
-        self._crash: BaseException | None = None
         self._aborting = threading.Event()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._drive, daemon=True)
-
-    # ---- methods for tests
+        self._outcome: futures.Future[Outcome] = futures.Future()
 
     def start(self) -> "Execution":
-        self._thread.start()
+        threading.Thread(target=self._run, daemon=True).start()
         return self
 
     def abort(self) -> None:
@@ -59,188 +110,140 @@ class Execution:
         """Call DeleteTask outside of propeller's rules. Raises the error of the call."""
         meta = self.attempts[attempt].meta
         assert meta is not None
-        self._wire.delete(delete_request(meta))
+        self._wire.delete(meta)
 
     def wait(self, seconds: float = 60) -> Outcome:
-        if not self._ended.wait(seconds):
-            raise Stuck(f"no end after {seconds} s: {self.attempts}")
-        if self._crash is not None:
-            raise self._crash
-        assert self._outcome is not None
-        return self._outcome
+        futures.wait([self._outcome], seconds)
+        assert self.has_ended, f"no end after {seconds} s: {self.attempts}"
+        return self._outcome.result()
 
     @property
     def has_ended(self) -> bool:
-        return self._ended.is_set()
+        return self._outcome.done()
 
-    def wait_until(self, *phases: str, seconds: float = 60) -> Attempt:
-        """Wait for one of these phases, and return the attempt that first reports it."""
+    def wait_until(self, phase: str, seconds: float = 60) -> Attempt:
+        """Wait for this phase, and return the attempt that first reports it."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while True:
+            is_last = self.has_ended
             for attempt in list(self.attempts):
-                if set(attempt.phases) & set(phases):
+                if phase in attempt.phases:
                     return attempt
-            if self._ended.is_set():
-                break
+            assert not is_last, f"{phase} not shown: {self._outcome}"
+            assert time.monotonic() < deadline, f"{phase} not shown: {self.attempts}"
             time.sleep(_TICK)
-        raise Stuck(f"{phases} not shown: {self.attempts}, {self._outcome or self._crash}")
 
-    # ---- evaluation
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        """Record a call. Repeat it while the server is unavailable, as propeller does with our chart."""
+        method = details.method.rpartition("/")[2]
+        if method == "CreateTask":
+            self.attempts.append(Attempt(len(self.attempts)))
+        attempt = self.attempts[-1]
+        if method != "GetTask":
+            self.calls.append(f"{method} {attempt.number}")
+        elif self._aborting.is_set():
+            raise Aborted
+        while (call := continuation(details, request)).code() in _PASSING:
+            pass
+        if call.code() is not grpc.StatusCode.OK:
+            self._violations.append(f"{method} raised {call.code().name}: {call.details()}")
+        elif method == "CreateTask":
+            attempt.meta = call.result().resource_meta
+        elif method == "DeleteTask":
+            attempt.deleted = True
+        else:
+            self._violations += against_the_rules(attempt, call.result().resource)
+        return call
 
-    def _drive(self) -> None:
+    def _run(self) -> None:
         try:
-            self._attempt_next()
-            evaluated = 0.0
-            while self._outcome is None:
-                assert self._follower is not None
-                if self._aborting.is_set():
-                    self._abort()
-                    break
-                self._follower.poll()
-                if time.monotonic() - evaluated >= _REEVALUATE:
-                    evaluated = time.monotonic()
-                    self._evaluate()
-                self._aborting.wait(_TICK)
+            self._outcome.set_result(self._build_outcome(self._run_attempts()))
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`
-            self._crash = error
-        finally:
-            self._ended.set()
+            self._outcome.set_exception(error)
 
-    def _attempt_next(self) -> None:
-        record = Attempt(len(self.attempts))
-        self.attempts.append(record)
-        self._follower = Follower(self._wire, self.asked, record, self._max_failures)
-        self.calls.append(f"CreateTask {record.number}")
+    def _run_attempts(self) -> End | None:
+        """Run all attempts, and return their result, or None if the execution was aborted."""
+        channel = grpc.intercept_channel(self._wire.channel, self)
+        emulator = PropellerEmulator(channel, tuple(self._wire.metadata), _RESYNC)
         try:
-            self._follower.create()
-        except grpc.RpcError as error:
-            reason = f"rpc error: code = {error.code().name} desc = {error.details()}"
-            # No task was stored, so none is deleted.
-            self._retry("TaskFailedWithError", f"failed to create task from connector with {reason}")
-            return
-        # This counts as QUEUED, so the QUEUED of the connector is never published.
-        record.show(Shown("QUEUED", "launched"))
+            for event in emulator.run_node(self.node):
+                if not isinstance(event, ReportedPhase):
+                    return event
+                self.attempts[event.attempt].shown.append(event)
+        except Aborted:
+            pass
+        return None
 
-    def _evaluate(self) -> None:
-        assert self._follower is not None
-        follower, record = self._follower, self._follower.record
-        resource = follower.latest
-        if resource is None:
-            if follower.is_frozen:
-                self._fail(_NEVER_POLLED, follower.trouble)
-            return
-        _publish(record, resource)
-        end: Callable[[agent_pb2.Resource], None] | None = self._ends.get(phase_of(resource))
-        if end is not None:
-            end(resource)
-        elif follower.is_frozen:
-            raise Stuck(f"no more calls after {follower.failures} failures: {follower.trouble}")
-
-    @property
-    def _ends(self) -> dict[str, Callable[[agent_pb2.Resource], None]]:
-        code, failed = "TaskFailedWithError", "failed to run the job"
-        return {
-            "SUCCEEDED": lambda _: self._read_files(),
-            "FAILED": lambda resource: self._fail(code, f"{failed}: {resource.message}"),
-            "ABORTED": lambda _: self._fail(code, f"{failed} with aborted phase."),
-            "RETRYABLE_FAILED": lambda resource: self._retry(code, f"{failed}: {resource.message}"),
-            "UNDEFINED": lambda _: self._retry(code, f"{failed}.\n"),
-        }
-
-    # ---- end of an attempt
-
-    def _read_files(self) -> None:
-        """Read the outputs. A task without declared outputs succeeds without reading files."""
-        if not self.asked.has_outputs:
-            self._finish("SUCCEEDED")
-            return
-        folder = self.asked.output(self.attempts[-1].number)
-        if (folder / "error.pb").exists():
-            self._read_error(folder / "error.pb")
-        elif (folder / "outputs.pb").exists():
-            read = literals_pb2.LiteralMap.FromString((folder / "outputs.pb").read_bytes())
-            self._finish("SUCCEEDED", outputs=self.asked.values(read))
-        else:
-            self._retry("OutputsNotFound", "outputs.pb was not found")
-
-    def _read_error(self, path: Path) -> None:
-        error = errors_pb2.ErrorDocument.FromString(path.read_bytes()).error
-        if error.kind == errors_pb2.ContainerError.RECOVERABLE:
-            self._retry(error.code, error.message)
-        else:
-            self._fail(error.code, error.message)
-
-    def _retry(self, code: str, message: str) -> None:
-        """Delete the task and start the next attempt. After the last attempt, fail without a deletion."""
-        spent = len(self.attempts)
-        self.attempts[-1].show(Shown("RETRYABLE_FAILED", message))
-        if spent > self.asked.retries:
-            error = f"[{spent}/{spent}] currentAttempt done. Last Error: USER::{message}"
-            self._finish("FAILED", code=f"RetriesExhausted|{code}", error=error)
-        elif self._deleted():
-            self._leave()
-            self._attempt_next()
-
-    def _fail(self, code: str, message: str) -> None:
-        self._finish("FAILED", code=code, error=message)
-
-    def _abort(self) -> None:
-        if self._deleted():
-            self._finish("ABORTED", error="Workflow aborted.")
-
-    def _deleted(self) -> bool:
-        """Delete the task; repeat a failing call immediately, and fail the workflow after too many errors."""
-        assert self._follower is not None
-        if self._follower.record.meta is None:
-            return True
-        trouble = ""
-        for _ in range(1 + _MAX_WORKFLOW_RETRIES):
-            self.calls.append(f"DeleteTask {self._follower.record.number}")
-            try:
-                self._follower.delete()
-            except grpc.RpcError as error:
-                trouble = f"{error.code().name}: {error.details()}"
-            else:
-                return True
-        self._violations.append(f"DeleteTask failed: {trouble}")
-        self._finish("FAILED", code="Workflow abort failed", error=trouble)
-        return False
-
-    def _leave(self) -> None:
-        assert self._follower is not None
-        self._violations += self._follower.violations
-
-    def _finish(self, phase: str, **result: Any) -> None:
-        self._leave()
-        self.attempts[-1].show(Shown(phase, result.get("error", "")))
-        self._outcome = Outcome(
+    def _build_outcome(self, end: End | None) -> Outcome:
+        phase, code, error, outputs = "ABORTED", "", "", {}
+        if isinstance(end, NodeSucceeded):
+            phase, outputs = "SUCCEEDED", self._decode_outputs(end.outputs)
+        elif isinstance(end, NodeFailed):
+            phase, code, error = "FAILED", end.code, end.message
+        last = self.attempts[-1]
+        last.shown.append(ReportedPhase(attempt=last.number, phase=phase, message=error))
+        return Outcome(
             phase=phase,
             attempts=tuple(self.attempts),
-            outputs=result.get("outputs", {}),
-            code=result.get("code", ""),
-            error=result.get("error", ""),
+            outputs=outputs,
+            code=code,
+            error=error,
             violations=tuple(self._violations),
         )
 
+    def _decode_outputs(self, outputs: literals_pb2.LiteralMap) -> Mapping[str, Any]:
+        # flytekit does not open file URLs.
+        text = json_format.MessageToJson(outputs).replace('"uri": "file://', '"uri": "')
+        read = LiteralMap.from_flyte_idl(json_format.Parse(text, literals_pb2.LiteralMap()))
+        context, types = FlyteContextManager.current_context(), self._task.python_interface.outputs
+        return TypeEngine.literal_map_to_kwargs(context, read, types) if outputs.literals else {}
 
-def _publish(record: Attempt, resource: agent_pb2.Resource) -> None:
+
+def against_the_rules(attempt: Attempt, resource: agent_pb2.Resource) -> list[str]:
+    """Return the violations in a response, and record its position in the order of phases."""
     phase = phase_of(resource)
-    if phase in ("WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING"):
-        record.show(Shown(phase, "" if phase == "RUNNING" else resource.message))
+    position = _ORDER.index(phase) if phase in _ORDER else len(_ORDER)
+    wrong = []
+    if phase in ("UNDEFINED", "ABORTED"):
+        wrong.append(f"{phase} has an empty message")
+    if position < attempt.reached:
+        wrong.append(f"{phase} after something later: {resource.message!r}")
+    if phase not in _WORDLESS and not resource.message.strip():
+        wrong.append(f"{phase} without a word")
+    if resource.HasField("outputs"):
+        wrong.append(f"{phase} with outputs, which are the store's to hold")
+    attempt.reached = max(attempt.reached, position)
+    return wrong
+
+
+def phase_of(resource: agent_pb2.Resource) -> str:
+    return str(execution_pb2.TaskExecution.Phase.Name(resource.phase))
 
 
 class Propeller:
     """Runs tasks with a connector."""
 
-    def __init__(self, wire: Wire, store: Path, max_system_failures: int = 5) -> None:
-        self.wire = wire
+    def __init__(self, wire: Wire, store: Path) -> None:
+        self._wire = wire
         self._store = store
-        self._max_failures = max_system_failures
 
-    def prepare(self, task: PythonTask, inputs: dict[str, Any] | None = None, **options: Any) -> Execution:
+    def prepare(self, task: PythonTask, inputs: Mapping[str, Any], image: str = "image:1") -> Execution:
         """Return an execution that is not started."""
-        asked = build_request(task, inputs or {}, self._store, **options)
-        return Execution(self.wire, asked, self._max_failures)
+        settings = SerializationSettings(
+            project="project",
+            domain="development",
+            version="v1",
+            image_config=ImageConfig(default_image=Image.look_up_image_info("default", image)),
+        )
+        context = FlyteContextManager.current_context()
+        literals = TypeEngine.dict_to_literal_map(context, dict(inputs), task.python_interface.inputs)
+        node = TaskNode(
+            template=get_serializable(OrderedDict(), settings, task).template.to_flyte_idl(),
+            inputs=literals.to_flyte_idl(),
+            store=self._store,
+            execution=f"f{uuid.uuid4().hex[:19]}",
+        )
+        return Execution(self._wire, task, node)
 
     def start(self, task: PythonTask, **inputs: Any) -> Execution:
         return self.prepare(task, inputs).start()

@@ -4,20 +4,18 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
-from propeller.wire import SERVICE_CONFIG, Wire, delete_request, get_request
+from propeller.wire import SERVICE_CONFIG, Wire
 
 from backend_plugin.core import job_ref
 from rig.process import wait_for
 
-_SECONDS: Final = 10
-"""Propeller's own timeout for a call."""
 T = TypeVar("T")
 
 
@@ -77,7 +75,7 @@ class Caller:
     def __init__(
         self, endpoint: str, store: Path, namespace: str, *, again: bool = True, tries: int = 1
     ) -> None:
-        self.wire = Wire(endpoint, service_config=SERVICE_CONFIG if again else None, deadline=_SECONDS)
+        self.wire = Wire(endpoint, service_config=SERVICE_CONFIG if again else None)
         self._store = store
         self._namespace = namespace
         self._tries = tries
@@ -103,8 +101,7 @@ class Caller:
 
     def get(self, attempt: CallerAttempt) -> Said:
         """Return the phase and message of an attempt. Raises the error of the call."""
-        request = get_request(attempt.meta, attempt.prefix)
-        resource = self._send(lambda: self.wire.get(request).result()).resource
+        resource = self._send(lambda: self.wire.get(attempt.meta, attempt.prefix))
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
 
     def wait_for(self, attempt: CallerAttempt, *phases: str, part: str = "") -> Said:
@@ -113,7 +110,7 @@ class Caller:
 
     def delete(self, attempt: CallerAttempt) -> None:
         """Delete the job of an attempt. Raises the error of the call."""
-        self._send(lambda: self.wire.delete(delete_request(attempt.meta)))
+        self._send(lambda: self.wire.delete(attempt.meta))
 
     def _send(self, call: Callable[[], T]) -> T:
         for _ in range(1, self._tries):

@@ -66,7 +66,7 @@ def plainly() -> dict[str, str]:
 
 
 def job(served: RoadServer, execution: Execution) -> Any:
-    return json.loads(typed(served, "describe", execution.asked.execution, "-o", "json"))
+    return json.loads(typed(served, "describe", execution.node.execution, "-o", "json"))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def job(served: RoadServer, execution: Execution) -> Any:
 def test_job_is_listed_logged_and_cancelled_without_another_attempt(
     served: RoadServer, roles: tuple[str, str], execution: Execution
 ) -> None:
-    name = execution.asked.execution
+    name = execution.node.execution
     following = subprocess.Popen(
         [KFPYTORCH, "logs", "--follow", name],
         env={**plainly(), "KFPYTORCH_STATE_DIR": str(served.state)},

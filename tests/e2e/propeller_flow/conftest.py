@@ -31,7 +31,7 @@ class Road:
 
     def nothing_runs(self, execution: Execution) -> bool:
         """True if all processes of the execution end within the timeout."""
-        return self.served.left(execution.asked.execution) == []
+        return self.served.left(execution.node.execution) == []
 
 
 def wait_for_outcome(execution: Execution, seconds: float = 60) -> Outcome:
@@ -43,7 +43,7 @@ def wait_for_outcome(execution: Execution, seconds: float = 60) -> Outcome:
 
 def started(folder: Path, execution: Execution) -> list[str]:
     """Return the recorded starts of the user's function, as sorted `<attempt>.<rank>`."""
-    notes = folder.glob(f"started.{execution.asked.execution}.*")
+    notes = folder.glob(f"started.{execution.node.execution}.*")
     return sorted(".".join(note.name.split(".")[2:4]) for note in notes)
 
 

@@ -48,14 +48,14 @@ def test_delete_after_success_keeps_the_outputs(road: Road) -> None:
     execution.delete(0)
 
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 2}), outcome
-    assert (execution.asked.output(0) / "outputs.pb").exists()
+    assert (execution.node.get_output_directory(0) / "outputs.pb").exists()
 
 
 def test_running_attempt_is_deleted_after_a_repeated_create(road: Road, tmp_path: Path) -> None:
     """Send CreateTask twice, as FlytePropeller may do, before the abort sends one DeleteTask."""
     execution = road.start(tasks.waits, folder=str(tmp_path))
     execution.wait_until("RUNNING")
-    again = road.wire.create(execution.asked.create(0))
+    again = road.wire.create(execution.node.build_request(0))
     execution.abort()
 
     assert again == execution.attempts[0].meta

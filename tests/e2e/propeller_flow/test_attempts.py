@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from propeller.record import phase_of
-from propeller.wire import delete_request, get_request
+from propeller.execution import phase_of
 
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
@@ -30,15 +29,15 @@ def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path:
 def test_attempt_with_a_lost_create_response_leaves_no_process(road: Road, tmp_path: Path) -> None:
     """Create an attempt without its response reaching FlytePropeller, so that no DeleteTask follows."""
     orphan = road.propeller.prepare(tasks.waits, {"folder": str(tmp_path)})
-    orphan.asked.write_inputs()
-    road.wire.create(orphan.asked.create(0))
+    orphan.node.write_inputs()
+    road.wire.create(orphan.node.build_request(0))
     wait_until(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
-    later = road.wire.create(orphan.asked.create(1))
+    later = road.wire.create(orphan.node.build_request(1))
     wait_until(lambda: started(tmp_path, orphan)[2:] == ["1.0", "1.1"])
 
-    assert road.served.left(f"{orphan.asked.data}/0") == []
-    assert len(road.served.processes(f"{orphan.asked.data}/1")) >= 2
-    road.wire.delete(delete_request(later))
+    assert road.served.left(f"{orphan.node.data_directory}/0") == []
+    assert len(road.served.processes(f"{orphan.node.data_directory}/1")) >= 2
+    road.wire.delete(later)
     assert road.nothing_runs(orphan)
 
 
@@ -51,10 +50,10 @@ def test_job_reference_of_a_later_release_is_accepted(road: Road, tmp_path: Path
     later.version = 99
     # The field with number 200 does not exist in this release.
     written = later.SerializeToString() + b"\xc0\x0c\x07"
-    request = get_request(written, execution.asked.output(0).as_uri())
+    prefix = execution.node.get_output_directory(0).as_uri()
 
-    assert phase_of(road.wire.get(request).result().resource) == "RUNNING"
-    road.wire.delete(delete_request(written))
+    assert phase_of(road.wire.get(written, prefix)) == "RUNNING"
+    road.wire.delete(written)
     assert road.nothing_runs(execution)
     execution.abort()
     assert wait_for_outcome(execution).phase in ("ABORTED", "FAILED")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from propeller import Execution, Propeller
+from propeller import Execution
 
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
@@ -15,20 +15,17 @@ from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 pytestmark = pytest.mark.timeout(300)
 
 AT_ONCE = 3
-# As in the chart's values, failed calls during the start of a server do not fail a task.
-PATIENT = 10_000
 
 
 def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
     """Start tasks while the server is killed repeatedly, also before it listens."""
     dice = random.Random(kills)
-    propeller = Propeller(road.wire, road.served.store, PATIENT)
     executions: list[Execution] = []
     for _ in range(kills):
         alive = [execution for execution in executions if not execution.has_ended]
         for _ in range(AT_ONCE - len(alive)):
             seconds = dice.uniform(0, 2)
-            executions.append(propeller.start(tasks.counts, folder=str(folder), seconds=seconds))
+            executions.append(road.start(tasks.counts, folder=str(folder), seconds=seconds))
         time.sleep(dice.uniform(0, 2.5))
         road.served.kill()
         road.served.spawn()

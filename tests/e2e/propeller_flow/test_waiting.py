@@ -24,7 +24,8 @@ def test_unknown_image_fails_the_task_after_the_timeout(strict: Road) -> None:
     execution = strict.propeller.prepare(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
     outcome = wait_for_outcome(execution)
 
-    assert outcome.last.phases == ["QUEUED", "INITIALIZING", "RETRYABLE_FAILED", "FAILED"]
+    assert outcome.last.phases == ["QUEUED", "INITIALIZING", "FAILED"]
+    assert outcome.code == "RetriesExhausted|TaskFailedWithError"
     assert "nobody/knows:2" in outcome.error
     assert "given up after 1 s" in outcome.error
     assert strict.nothing_runs(execution)
