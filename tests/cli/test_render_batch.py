@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from builders import a_template
 from google.protobuf.json_format import MessageToDict
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backend_plugin.cli import render_requests
 from backend_plugin.cli.json_lines import encode_json, reply_to_line
@@ -41,10 +39,6 @@ def answer(request: Any) -> Any:
     return json.loads(reply_to_line(render_requests.render_manifests, json.dumps(request).encode()))
 
 
-def problems(request: Any) -> list[str]:
-    return [f"{each['field']}: {each['message']}" for each in answer(request)["problems"]]
-
-
 def test_each_line_gets_a_response_line_with_its_id() -> None:
     good, bad = encode_json(REQUEST), encode_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
     replies = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
@@ -63,42 +57,33 @@ def test_request_may_contain_metadata_settings_and_pod_templates() -> None:
     assert spec["serviceAccountName"] == "trainer"
 
 
+NO_TYPES = {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}
+
+
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("request_", "fields"),
     [
-        ([], [": is not an object"]),
-        ({}, ["template: is not an object"]),
-        ({"template": 3}, ["template: is not an object"]),
-        ({**REQUEST, "metadata": []}, ["metadata: is not an object"]),
-        ({**REQUEST, "output_prefix": 3}, ["output_prefix: is not text"]),
-        ({**REQUEST, "settings": 3}, ["settings: is not an object"]),
-        ({**REQUEST, "settings": {"default-lables": {}}}, ["settings.default-lables: is not a setting"]),
-        ({**REQUEST, "pod_templates": {}}, ["pod_templates: is not a list"]),
-        ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]: is not an object"]),
+        ([], [""]),
+        ({}, ["template"]),
+        ({"template": 3}, ["template"]),
+        ({**REQUEST, "metadata": []}, ["metadata"]),
+        ({**REQUEST, "output_prefix": 3}, ["output_prefix"]),
+        ({**REQUEST, "settings": 3}, ["settings"]),
+        ({**REQUEST, "settings": {"default-lables": {}}}, ["settings.default-lables"]),
+        ({**REQUEST, "pod_templates": {}}, ["pod_templates"]),
+        ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]"]),
         (
-            {**REQUEST, "template": {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}},
-            [
-                "template.taskTypeVersion: is not a whole number of 32 bits",
-                "template.type: is not text",
-                "template.interface.inputs: is not an object",
-            ],
+            {**REQUEST, "template": NO_TYPES},
+            ["template.taskTypeVersion", "template.type", "template.interface.inputs"],
         ),
         (
             {**REQUEST, "metadata": {"interruptible": 3, "labels": {"a": 1}}},
-            [
-                "metadata.interruptible: is neither true nor false",
-                "metadata.labels: is not an object",
-            ],
+            ["metadata.interruptible", "metadata.labels"],
         ),
     ],
 )
-def test_invalid_request_is_explained(request_: Any, expected: list[str]) -> None:
-    assert problems(request_) == expected
-
-
-@given(st.binary(max_size=60))
-def test_random_bytes_get_a_response_with_problems(line: bytes) -> None:
-    assert set(json.loads(reply_to_line(render_requests.render_manifests, line))) == {"id", "problems"}
+def test_invalid_request_is_reported_with_its_fields(request_: Any, fields: list[str]) -> None:
+    assert [each["field"] for each in answer(request_)["problems"]] == fields
 
 
 def test_optional_fields_may_be_null() -> None:
@@ -161,14 +146,5 @@ def test_internal_error_is_reported_for_its_line_only() -> None:
     def defect(request: Any) -> Any:
         raise KeyError(request["id"])
 
-    assert json.loads(reply_to_line(defect, b'{"id": 1}')) == {
-        "id": 1,
-        "problems": [
-            {
-                "field": "",
-                "value": '"KeyError: 1"',
-                "message": "is an internal error of kfpytorch",
-                "remedy": "report it with this line",
-            }
-        ],
-    }
+    reply = json.loads(reply_to_line(defect, b'{"id": 1}'))
+    assert (reply["id"], [each["value"] for each in reply["problems"]]) == (1, ['"KeyError: 1"'])

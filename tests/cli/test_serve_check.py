@@ -42,7 +42,6 @@ def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
         yaml.safe_dump({"server": {"drain-timeout": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}})
     )
     report = as_json("-s", str(file), "--gpus", "0", env={"KFPYTORCH_MAX_CONCURRENT_RPCS": "9"})
-    assert report["problems"] == []
     values = {key: (each["value"], each["source"]) for key, each in report["settings"].items()}
     assert values["drain-timeout"] == ("5s", str(file))
     assert values["max-concurrent-rpcs"] == (9, "KFPYTORCH_MAX_CONCURRENT_RPCS")
@@ -53,40 +52,23 @@ def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
 
 
 def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
-    gang = {
-        "scheduler": "kueue",
-        "queue": "shared",
-        "by-namespace": {"audio-production": {"queue": "audio"}},
-        "by-project": {"vision/production": {"queue": "vision"}},
-    }
-    k8s = {
-        "default-cpus": "500m",
-        "pod-pending-timeout": "5m",
-        "enable-host-networking-pod": False,
-        "kfpytorch": {"gang": gang, "pod-security": {"by-namespace": {"infra-production": "off"}}},
-    }
+    gang = {"scheduler": "kueue", "by-project": {"vision/production": {"queue": "vision"}}}
+    k8s = {"default-cpus": "500m", "pod-pending-timeout": "5m", "kfpytorch": {"gang": gang}}
     file = tmp_path / "s.yaml"
     limits = {"limits": {"cpu": "8"}}
     file.write_text(yaml.safe_dump({"plugins": {"k8s": k8s}, "task_resources": limits}))
     settings = as_json("-s", str(file))["settings"]
-    values = {
-        key.removeprefix("plugins.k8s."): (each["value"], each["source"] == str(file))
-        for key, each in settings.items()
-        if key.startswith("plugins.k8s.")
-    }
-    assert {key: value for key, (value, is_set) in values.items() if is_set} == {
+    prefix = "plugins.k8s."
+    values = {key.removeprefix(prefix): each for key, each in settings.items() if key.startswith(prefix)}
+    assert {key: each["value"] for key, each in values.items() if each["source"] == str(file)} == {
         "default-cpus": "500m",
         "pod-pending-timeout": "300s",
-        "enable-host-networking-pod": False,
         "kfpytorch.gang.scheduler": "kueue",
-        "kfpytorch.gang.queue": "shared",
-        "kfpytorch.gang.by-namespace": {"audio-production": {"queue": "audio"}},
         "kfpytorch.gang.by-project": {"vision/production": {"queue": "vision"}},
-        "kfpytorch.pod-security.by-namespace": {"infra-production": "off"},
         "kfpytorch.task-resources.limits": {"cpu": "8"},
     }
-    assert values["default-memory"] == ("1Gi", False)
-    assert values["kfpytorch.training-env"] == ({"NCCL_DEBUG": "WARN"}, False)
+    assert values["default-memory"] == {"value": "1Gi", "source": "default"}
+    assert values["kfpytorch.training-env"]["value"] == {"NCCL_DEBUG": "WARN"}
 
 
 def test_text_output_has_one_setting_per_line() -> None:
@@ -148,7 +130,6 @@ def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in result.stderr
     (tmp_path / "t.yaml").write_text("- a")
-    assert "is not a mapping; write" in check("-s", str(tmp_path / "t.yaml")).stderr
     (problem,) = as_json("--pod-templates", str(tmp_path / "t.yaml"))["problems"]
     assert "contains list instead of an object" in problem["message"]
 
@@ -172,10 +153,8 @@ def test_unsupported_trace_protocol_is_reported() -> None:
 def test_state_directory_of_a_running_server_is_reported(tmp_path: Path) -> None:
     with acquire_lock(tmp_path / "state/kfpytorch"):
         (problem,) = as_json()["problems"]
-        assert (problem["field"], problem["message"]) == (
-            "server.state-dir",
-            f"is in use by process {os.getpid()}",
-        )
+        message = f"is in use by process {os.getpid()}"
+        assert (problem["field"], problem["message"]) == ("server.state-dir", message)
     assert as_json()["ok"]
 
 

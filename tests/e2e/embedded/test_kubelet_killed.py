@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.shim import layout
-from e2e.embedded.running_pods import is_alive, marked, node, pod, python, shell, shim_of, uid
+from e2e.embedded.running_pods import get_terminated, is_alive, marked, node, pod, python, shell, shim_of, uid
 
 SERVER = Path(__file__).with_name("serve_pods.py")
 PATIENCE = 20
@@ -51,18 +52,14 @@ class Server:
         return next(status for status in messages if status["phase"] == phase)
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.close()
-
-    def close(self) -> None:
-        with self.process:
-            pass
+        self.process.kill()
+        self.process.wait()
 
     def __enter__(self) -> "Server":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *error: Any) -> None:
+        self.process.__exit__(*error)
 
 
 def all_dead(root: Path) -> bool:
@@ -108,7 +105,7 @@ def test_pods_are_lost_when_their_server_is_killed(tmp_path):
     with Server(tmp_path, of) as second:
         status = second.phase(uid(of), "Failed")
         assert status["reason"] == "NodeLost"
-        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+        assert get_terminated(status)["exitCode"] == 137
 
 
 def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
@@ -120,10 +117,7 @@ def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
     assert all_dead(tmp_path)
     with Server(tmp_path, of, durable=True) as second:
         status = second.phase(uid(of), "Failed")
-    assert (status.get("reason"), status["containerStatuses"][0]["state"]["terminated"]["exitCode"]) == (
-        None,
-        3,
-    )
+    assert (status.get("reason"), get_terminated(status)["exitCode"]) == (None, 3)
 
 
 async def test_adopted_pod_can_be_terminated_logged_and_removed(tmp_path, kubelet):
@@ -177,12 +171,9 @@ async def test_pod_of_a_killed_shim_is_lost_with_all_processes(kubelet):
     main = min(marked(kubelet.root))
     os.kill(shim_of(main), signal.SIGKILL)
     status = await kubelet.phase(of, "Failed")
-    terminated = status["containerStatuses"][0]["state"]["terminated"]
-    assert (status["reason"], terminated["exitCode"], terminated["reason"]) == (
-        "NodeLost",
-        137,
-        "ContainerStatusUnknown",
-    )
+    terminated = get_terminated(status)
+    assert (status["reason"], terminated["exitCode"]) == ("NodeLost", 137)
+    assert terminated["reason"] == "ContainerStatusUnknown"
     assert marked(kubelet.root) == []
 
     await kubelet.kubelet.remove_pod(uid(of))
