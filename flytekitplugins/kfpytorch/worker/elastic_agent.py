@@ -40,8 +40,6 @@ from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import Client
 
 if TYPE_CHECKING:
-    from torch.distributed.launcher.api import LaunchConfig
-
     from kfpytorch_common.forkserver.child import ChildStart
 
 EXIT_FAILED: Final = 1
@@ -75,8 +73,8 @@ def main(start: "ChildStart") -> int:
     directory = Path(node.directory)
     settings = (directory / launch_settings.FILE_NAME).read_bytes()
     launch: launch_settings.ElasticLaunchConfig = pickle.loads(settings)  # noqa: S301 - from our caller.
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        signal.signal(getattr(signal, name), _raise_signal)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _raise_signal)
     with loopback.keep_stores_on_loopback():
         outcome = catch(lambda: _run_agent(launch, node, start))
     if not isinstance(outcome, Caught):
@@ -93,7 +91,7 @@ def _raise_signal(signum: int, _: object) -> None:
     raise SignalException("the agent was stopped", signal.Signals(signum))
 
 
-def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> "LaunchConfig":
+def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> launcher.LaunchConfig:
     """Return the settings as torch's `LaunchConfig`, which validates them."""
     settings = {name: value for name, value in vars(launch).items() if name not in _OF_PLUGIN}
     # Without a directory, torch creates a temporary one and does not remove it. The class is not imported by

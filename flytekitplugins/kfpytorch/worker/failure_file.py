@@ -174,23 +174,28 @@ def _decode_frames(frames: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
 
 def enable_stack_dumps(directory: Path) -> None:
     """Make this process write its stack to a file when it crashes or receives the signal `ASK_WHERE`."""
-    # The file stays open, because a crashed process cannot open one.
-    file = (directory / STACK_FILE_NAME).open("w")
+    # The file stays open, because a crashed process cannot open one. Its reader may truncate it.
+    file = (directory / STACK_FILE_NAME).open("a")
     # A native thread has no Python stack; that of the main thread shows the operation it belongs to.
     faulthandler.enable(file, all_threads=True)
     if ASK_WHERE is not None:
         faulthandler.register(ASK_WHERE, file, all_threads=False)
 
 
+def read_stacks(directory: Path) -> str:
+    """Return the text that a process wrote to its stack file; empty without the file."""
+    try:
+        return (directory / STACK_FILE_NAME).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
     """Return ``frames``, ``waiting`` and ``collective`` of a `Failure`, from a stack that a process wrote.
 
-    It is the stack at the crash if `crashed`, otherwise the last one. Without a stack file the dict is empty.
+    It is the stack at the crash if `crashed`, otherwise the last one.
     """
-    try:
-        text = (directory / STACK_FILE_NAME).read_text(errors="replace")
-    except OSError:
-        return {}
+    text = read_stacks(directory)
     if crashed:  # Earlier stacks do not belong to the crash.
         _, found, after = text.rpartition(_CRASHED)
         text = after if found else ""

@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+_TAKES_BACKEND = ("init_process_group", "new_group")
 WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster uses nccl)"
 
 
@@ -25,7 +27,7 @@ def replace_nccl() -> Iterator[None]:
     places = [distributed, distributed.distributed_c10d]
     originals = [(place, name, getattr(place, name)) for place in places for name in _TAKES_BACKEND]
     for place, name, original in originals:
-        setattr(place, name, _with_gloo(original, _TAKES_BACKEND[name], warn))
+        setattr(place, name, _with_gloo(original, warn))
     try:
         yield
     finally:
@@ -33,26 +35,20 @@ def replace_nccl() -> Iterator[None]:
             setattr(place, name, original)
 
 
-# The index of `backend` among the positional arguments.
-_TAKES_BACKEND = {"init_process_group": 0, "new_group": 2}
+def _with_gloo(function: Callable[..., Any], warn: Callable[[], None]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
 
-
-def _with_gloo(function: Callable[..., Any], position: int, warn: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         import torch
 
-        arguments = list(args)
-        given = arguments[position] if len(arguments) > position else kwargs.get("backend")
-        if not isinstance(given, str) or "nccl" not in given.lower() or torch.cuda.is_available():
-            return function(*args, **kwargs)
-        warn()
-        if len(arguments) > position:
-            arguments[position] = _replace_backend(given)
-        else:
-            kwargs["backend"] = _replace_backend(given)
-        kwargs.pop("device_id", None)
-        return function(*arguments, **kwargs)
+        given = signature.bind(*args, **kwargs)
+        backend = given.arguments.get("backend")
+        if isinstance(backend, str) and "nccl" in backend.lower() and not torch.cuda.is_available():
+            warn()
+            given.arguments["backend"] = _replace_backend(backend)
+            given.arguments.pop("device_id", None)
+        return function(*given.args, **given.kwargs)
 
     return call
 

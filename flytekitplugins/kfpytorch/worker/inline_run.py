@@ -11,7 +11,7 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
 from flytekitplugins.kfpytorch.frameworks import get_framework
-from flytekitplugins.kfpytorch.worker import jax_processes, loopback, runtime_info, topology
+from flytekitplugins.kfpytorch.worker import gloo_fallback, jax_processes, loopback, runtime_info, topology
 from kfpytorch_common import operator_env
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.frameworks import JAX, TORCH
@@ -47,8 +47,6 @@ def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
 def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
     if get_framework(task.task_config) != TORCH or importlib.util.find_spec("torch") is None:
         return task.task_function(**inputs)
-    from flytekitplugins.kfpytorch.worker import gloo_fallback
-
     with loopback.keep_stores_on_loopback(), gloo_fallback.replace_nccl():
         return task.task_function(**inputs)
 

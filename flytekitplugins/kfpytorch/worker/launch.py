@@ -110,14 +110,6 @@ def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[loca
         yield chosen
 
 
-class TorchNotInstalled(FrameworkNotInstalled):
-    """torch is not installed."""
-
-
-class JaxNotInstalled(FrameworkNotInstalled):
-    """jax is not installed."""
-
-
 @contextlib.contextmanager
 def _report_start_errors(task: Any) -> Iterator[None]:
     from flytekitplugins.kfpytorch.worker import outcome, payloads
@@ -155,10 +147,7 @@ def _list_texts(function: Any) -> set[str]:
     return {text for each in codes for text in each.co_consts if isinstance(text, str)}
 
 
-_NOT_INSTALLED: Final = {
-    TORCH: (TorchNotInstalled, TORCH_IMPORT_ERROR_MESSAGE),
-    JAX: (JaxNotInstalled, jax_processes.IMPORT_ERROR_MESSAGE),
-}
+_NOT_INSTALLED: Final = {TORCH: TORCH_IMPORT_ERROR_MESSAGE, JAX: jax_processes.IMPORT_ERROR_MESSAGE}
 
 
 def _require_framework(task: Any) -> None:
@@ -168,5 +157,4 @@ def _require_framework(task: Any) -> None:
 
         mpi_run.require_open_mpi()
     elif importlib.util.find_spec(framework) is None:
-        error, message = _NOT_INSTALLED[framework]
-        raise error(message)
+        raise FrameworkNotInstalled(_NOT_INSTALLED[framework])

@@ -1,4 +1,4 @@
-"""Load the user's function in a worker: from its module, as in a pod, or from a pickle.
+"""Load the user's function in a worker, from its module or from a pickle, and enter its Flyte context.
 
 The caller names the module and the task in an `ImportReference`. A worker imports the module, which runs its
 statements, and uses the function of that task. It uses the pickled function if the module has no such task,
@@ -7,9 +7,11 @@ or if the module has changed since the caller loaded it.
 
 import contextlib
 import importlib
+import inspect
 import os
 import pickle
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
@@ -17,8 +19,6 @@ from typing import Any, Final
 
 from kfpytorch_common import loaded_modules
 
-# A limit, because `__wrapped__` may refer to the function itself.
-_MOST_WRAPPERS: Final = 100
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
@@ -87,10 +87,8 @@ def read_plain_globals(function: Any) -> dict[str, Any]:
 
 def _list_wrapped(function: Any) -> list[Any]:
     functions: list[Any] = []
-    while function is not None and len(functions) < _MOST_WRAPPERS:
-        functions.append(function)
-        function = getattr(function, "__wrapped__", None)
-    return functions
+    innermost = inspect.unwrap(function, stop=functions.append)  # It calls `stop` with each outer function.
+    return [*functions, innermost]
 
 
 def iter_codes(code: CodeType) -> Iterator[CodeType]:
@@ -188,3 +186,50 @@ def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
         f"{type(error).__name__}",
         file=sys.stderr,
     )
+
+
+@contextlib.contextmanager
+def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterator[None]:
+    """Enter a separate Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
+
+    flytekit writes its local files into `workspace`; None selects flytekit's default directory.
+    """
+    from flytekit.bin.entrypoint import setup_execution
+    from flytekit.core.context_manager import FlyteContextManager
+    from flytekit.core.data_persistence import FileAccessProvider
+
+    with contextlib.ExitStack() as context:
+        if workspace:
+            access = FileAccessProvider(
+                local_sandbox_dir=workspace, raw_output_prefix=settings.raw_output_prefix
+            )
+            changed = FlyteContextManager.current_context().with_file_access(access)
+            context.enter_context(FlyteContextManager.with_context(changed))
+        execution = setup_execution(
+            raw_output_data_prefix=settings.raw_output_prefix,
+            checkpoint_path=settings.checkpoint_dest,
+            prev_checkpoint=settings.checkpoint_src,
+        )
+        before = tempfile.tempdir
+        tempfile.tempdir = workspace or before
+        try:
+            context.enter_context(execution)
+        finally:
+            tempfile.tempdir = before
+        yield
+
+
+@contextlib.contextmanager
+def set_working_directory(workspace: str) -> Iterator[None]:
+    """Within the `with` block, use a new directory in `workspace` as Flyte's working directory.
+
+    It is set in the Flyte context that this worker has inherited from the process that called the task.
+    """
+    from flytekit.core.context_manager import FlyteContextManager
+
+    context = FlyteContextManager.current_context()
+    parameters = context.user_space_params.builder()
+    parameters.working_dir = tempfile.mkdtemp(prefix="rank-", dir=workspace)
+    state = context.execution_state.with_params(user_space_params=parameters.build())
+    with FlyteContextManager.with_context(context.with_execution_state(state)):
+        yield

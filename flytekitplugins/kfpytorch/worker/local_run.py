@@ -25,7 +25,7 @@ from flytekitplugins.kfpytorch.worker import (
 )
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig
-from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec
+from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec, SupervisedProcess
 from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor, SigtermReceived
 from flytekitplugins.kfpytorch.worker.replica import WorkerContext
 from kfpytorch_common import operator_env, prestart
@@ -37,8 +37,6 @@ from kfpytorch_common.operator_env import LOOPBACK_ADDRESS
 
 if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.worker.output_slots import OutputSlot
-    from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
-    from flytekitplugins.kfpytorch.worker.topology import Topology
     from kfpytorch_common.forkserver.client import Client
 
 _REPLICA = "flytekitplugins.kfpytorch.worker.replica:main"
@@ -114,7 +112,7 @@ class LocalRun:
         ]
         return {"directory": str(directory), "places": places}
 
-    def print_layout(self, layout: str, fitted: "Topology") -> None:
+    def print_layout(self, layout: str, fitted: topology.Topology) -> None:
         """Print `layout`, such as ``2 nodes x 4``, the devices, and how this differs from the request."""
         on_cpu = "CPU, gloo" if self.framework == TORCH else "CPU"
         devices = f"GPU {' | '.join(fitted.devices)}" if fitted.devices else on_cpu
@@ -129,7 +127,7 @@ class LocalRun:
     def finish(
         self,
         processes: Sequence[ProcessSpec],
-        collect: Callable[[Sequence["SupervisedProcess"]], outcome.RunOutcome],
+        collect: Callable[[Sequence[SupervisedProcess]], outcome.RunOutcome],
         ranks: int,
         *,
         complete: bool = True,
@@ -165,7 +163,7 @@ class LocalRun:
         return outcome.return_result(loaded)
 
 
-def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
+def run_replicas(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> Any:
     """Run a task locally, one process per node of `fitted`, and return the value of rank 0."""
     with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
         run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
@@ -179,7 +177,7 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
         return run.finish(processes, outcome.collect_replicas, fitted.ranks)
 
 
-def run_nodes(task: Any, inputs: dict[str, Any], fitted: "Topology") -> Any:
+def run_nodes(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> Any:
     """Run an `Elastic` task locally, with an agent for each node, and return the value of rank 0."""
     config = task.task_config
     with open_run(task, inputs, config.start_method) as run, runtime_info.reserve_port() as port:
@@ -315,7 +313,7 @@ def _build_agent(
     )
 
 
-def build_env(fitted: "Topology", index: int) -> dict[str, str]:
+def build_env(fitted: topology.Topology, index: int) -> dict[str, str]:
     """Return the environment of node or replica `index`: that of this process, with a share of the GPUs."""
     # Restrict connections to this machine, because its host name may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ, **runtime_info.NO_AGENT_STORE}

@@ -66,7 +66,8 @@ def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
 def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
     """Return a listening socket for a store with the arguments `given`; None if torch has to bind its own."""
     host = given.get("host_name")
-    if not _needs_socket(given) or not _is_loopback(host):
+    needs_socket = given.get("is_master") and given.get("master_listen_fd") is None
+    if not needs_socket or not _is_loopback(host):
         return None
     own = operator_env.LOOPBACK_ADDRESS if host == "localhost" else str(host)
     family = socket.AF_INET6 if ":" in own else socket.AF_INET
@@ -76,10 +77,6 @@ def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
         # Either this process already serves a store on the port, and torch shares it. Or another process has
         # the port, and torch raises the error that its callers expect.
         return None
-
-
-def _needs_socket(given: Mapping[str, Any]) -> bool:
-    return bool(given.get("is_master")) and given.get("master_listen_fd") is None
 
 
 def _can_libuv_take_sockets() -> bool:

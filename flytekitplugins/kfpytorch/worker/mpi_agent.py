@@ -14,15 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker import failure_file, mpi_rank
 from kfpytorch_common.causes import Failure
-from kfpytorch_common.forkserver.child import build_interpreter_command
+from kfpytorch_common.forkserver.child import ChildStart, build_interpreter_command
 from kfpytorch_common.frameworks import MPI_SSH_DIRECTORY, MPI_SSH_PORT
-
-if TYPE_CHECKING:
-    from kfpytorch_common.forkserver.child import ChildStart
 
 _LONGEST_JOIN: Final = 900.0
 """Seconds for which the launcher waits for the other nodes: images may be pulled first."""
@@ -65,11 +62,12 @@ class _Stopped(BaseException):
     """Raised in the agent by the handler of a signal that stops it."""
 
 
-def main(start: "ChildStart") -> int:
+def main(start: ChildStart) -> int:
     """Run the agent in a child of the fork server, and return its exit code."""
     node = MpiNode(**start.args)
     directory = Path(node.directory)
-    _handle_signals()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _raise_stopped)
     _write_node(node, start.fds)
     try:
         failures = _run_launcher(node) if node.is_launcher else _run_node(node)
@@ -79,11 +77,6 @@ def main(start: "ChildStart") -> int:
     ends = [failure_file.read_failure(folder, failure_file.ENDED_FILE_NAME) for folder in folders]
     failure_file.write_terminations(directory, failures, filter(None, ends))
     return 1 if failures else 0
-
-
-def _handle_signals() -> None:
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        signal.signal(getattr(signal, name), _raise_stopped)
 
 
 def _raise_stopped(*_: object) -> None:

@@ -20,19 +20,15 @@ _INSTALL: Final = (
 )
 
 
-class MpiNotInstalled(FrameworkNotInstalled):
-    """This machine has no mpirun of Open MPI."""
-
-
 def require_open_mpi() -> None:
-    """Raise a `MpiNotInstalled` error unless the `mpirun` on the PATH is that of Open MPI."""
+    """Raise a `FrameworkNotInstalled` error unless the `mpirun` on the PATH is that of Open MPI."""
     program = shutil.which("mpirun")
     if program is None:
-        raise MpiNotInstalled(f"there is no mpirun on the PATH; {_INSTALL}")
+        raise FrameworkNotInstalled(f"there is no mpirun on the PATH; {_INSTALL}")
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     if "Open MPI" not in version:
         first_line = version.partition("\n")[0] or "no version"
-        raise MpiNotInstalled(f"{program} is not that of Open MPI ({first_line}); {_INSTALL}")
+        raise FrameworkNotInstalled(f"{program} is not that of Open MPI ({first_line}); {_INSTALL}")
 
 
 def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,8 +29,6 @@ from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flytekitplugins.kfpytorch.worker.console import Console
     from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
 
@@ -81,7 +80,7 @@ class RunOutcome:
     """False if the job has ranks in other pods, because their outcome is unknown in this pod."""
 
 
-def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
+def collect_replicas(members: Sequence["SupervisedProcess"]) -> RunOutcome:
     """Return the outcome of a run without torchelastic or MPI: `members` are the ranks, in their order."""
     first = members[0].directory
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
@@ -92,7 +91,7 @@ def collect_replicas(members: "Sequence[SupervisedProcess]") -> RunOutcome:
     return ended
 
 
-def collect_nodes(members: "Sequence[SupervisedProcess]") -> RunOutcome:
+def collect_nodes(members: Sequence["SupervisedProcess"]) -> RunOutcome:
     """Return the outcome of a run from the files of `members`, torchelastic or MPI agents, and ranks."""
     ended = RunOutcome()
     results: list[Path] = []

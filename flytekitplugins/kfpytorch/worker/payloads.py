@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import dataclasses
+import inspect
 import sys
 from functools import partial
 from pathlib import Path
@@ -184,19 +185,9 @@ def _describe_unpicklable(payload: Payload) -> str:
 
 
 def _list_values(payload: Payload) -> dict[str, Any]:
-    function = payload.function
-    code = getattr(function, "__code__", None)
     values: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
-    if code is not None:
-        cells = zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False)
-        values |= {f"the variable {name!r} around it": _get_cell_content(cell) for name, cell in cells}
-        names = getattr(function, "__globals__", {})
-        values |= {f"the global {name!r}": names[name] for name in code.co_names if name in names}
+    with contextlib.suppress(TypeError, ValueError):  # Not written in Python, or a variable without a value.
+        around = inspect.getclosurevars(payload.function)  # type: ignore[arg-type]
+        values |= {f"the variable {name!r} around it": value for name, value in around.nonlocals.items()}
+        values |= {f"the global {name!r}": value for name, value in around.globals.items()}
     return values
-
-
-def _get_cell_content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # Not yet assigned.
-        return None

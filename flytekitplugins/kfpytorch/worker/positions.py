@@ -18,15 +18,6 @@ _PATIENCE: Final = 1.0
 class _Rank:
     number: int
     directory: Path
-    known: int = 0
-    """The size of the rank's stack file before the current request."""
-
-    def read_new_stack(self) -> str:
-        """Return the stack that the rank has written since the latest request; empty if there is none."""
-        with contextlib.suppress(OSError), (self.directory / failure_file.STACK_FILE_NAME).open("rb") as file:
-            file.seek(self.known)
-            return file.read().decode(errors="replace")
-        return ""
 
     def read_position(self) -> Failure:
         found = failure_file.read_position(self.directory)
@@ -67,17 +58,17 @@ class RankPositions:
                 connection.sendall("".join(f"{line}\n" for line in lines).encode())
         self._asking.clear()
 
-    def mark_stack_sizes(self) -> None:
-        """Record the size of each rank's stack file, so that only stacks written after this call are read."""
+    def clear_stacks(self) -> None:
+        """Remove the stacks that the ranks have written, so that only later ones are read."""
         for rank in self._ranks.values():
-            rank.known += len(rank.read_new_stack().encode())
+            (rank.directory / failure_file.STACK_FILE_NAME).write_text("")
 
     def are_complete(self) -> bool:
         """True if every running rank has written its whole stack."""
         # faulthandler ends with the module that the interpreter runs, or after 100 frames.
         ends = ("in <module>\n", "  ...\n")
         return all(
-            failure_file.has_ended(rank.directory) or rank.read_new_stack().endswith(ends)
+            failure_file.has_ended(rank.directory) or failure_file.read_stacks(rank.directory).endswith(ends)
             for rank in self._ranks.values()
         )
 
@@ -85,7 +76,9 @@ class RankPositions:
         """Return lines such as ``rank 1 at hang.py:10 in train``, also about ranks without a position."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if failure_file.has_ended(rank.directory)]
-        silent = [rank for rank in ranks if rank not in ended and not rank.read_new_stack()]
+        silent = [
+            rank for rank in ranks if rank not in ended and not failure_file.read_stacks(rank.directory)
+        ]
         found = [rank.read_position() for rank in ranks if rank not in ended and rank not in silent]
         return [
             *rank_groups.list_positions(found),

@@ -1,16 +1,14 @@
 """Processes that a task, or the agent of one of its nodes, started by the fork server, and their exits."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flytekitplugins.kfpytorch.worker import failure_file
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.client import ChildSpec, Client
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +20,7 @@ class ProcessSpec:
     args: dict[str, Any]
     """The arguments of the target; ``directory`` is the directory for the files of the process."""
     env: dict[str, str]
-    streams: "Sequence[int]"
+    streams: Sequence[int]
     """Descriptors for standard input, output and error; for an agent, also those of each of its workers."""
     patience: float
     """Seconds between SIGTERM and SIGKILL."""
@@ -45,17 +43,11 @@ class SupervisedProcess:
         """The directory with the files of the process, such as its failure."""
         return Path(self.process.args["directory"])
 
-    @property
-    def identity(self) -> failure_file.WorkerIdentity:
-        """The name of the process and its ranks; an agent has no rank."""
-        return failure_file.read_identity(
-            self.process.name, {} if self.process.is_agent else self.process.env
-        )
-
     def read_termination(self) -> Failure:
         """Return how the process ended: what it has recorded itself, or else its exit code."""
+        env = {} if self.process.is_agent else self.process.env  # An agent has no rank.
         known = Failure(
-            **vars(self.identity),
+            **vars(failure_file.read_identity(self.process.name, env)),
             exit_code=self.code if self.code is not None else -9,
             time_ns=self.ended_ns,
             pid=self.pid,

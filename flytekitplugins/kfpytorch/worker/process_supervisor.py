@@ -175,7 +175,7 @@ class ProcessSupervisor:
     def _request_positions(self) -> list[str]:
         if failure_file.ASK_WHERE is None:
             return ["this system has no signal that makes ranks report their positions"]
-        self._positions.mark_stack_sizes()
+        self._positions.clear_stacks()
         for member in self._group.list_running():
             self.client.signal_child(member.child, failure_file.ASK_WHERE)
         deadline = time.monotonic() + _LONGEST_ANSWER

@@ -15,7 +15,7 @@ from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_fi
 from flytekitplugins.kfpytorch.worker import (
     exceptions,
     failure_file,
-    flyte_context,
+    gloo_fallback,
     jax_processes,
     loading,
     loopback,
@@ -75,7 +75,11 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
         sys.stdin = _TerminalInput(send_event)
 
     def run_and_save() -> None:
-        with _adapt_torch(place):
+        with contextlib.ExitStack() as adapted:
+            if place.uses_torch:
+                adapted.enter_context(loopback.keep_stores_on_loopback())
+            if place.uses_torch and place.on_this_machine:
+                adapted.enter_context(gloo_fallback.replace_nccl())
             outcome = _run_function(place, inherited)
         workspace = Path(place.workspace)
         saved = catch(lambda: result.save(outcome, directory, workspace)) if who.rank == 0 else None
@@ -133,10 +137,10 @@ def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directo
 def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> result.ElasticWorkerResult:
     if inherited is not None:
         assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
-        with flyte_context.set_working_directory(place.workspace):
+        with loading.set_working_directory(place.workspace):
             return compute_result(inherited.function, inherited.inputs)
     parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
-    with flyte_context.enter_execution(parcel, place.workspace):
+    with loading.enter_execution(parcel, place.workspace):
         return compute_result(*loading.load_function(parcel))
 
 
@@ -178,25 +182,13 @@ def spawn_helper(
     function = cloudpickle.loads(fn)
     settings = loading.Payload(function, kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
     try:
-        with flyte_context.enter_execution(settings, None):
+        with loading.enter_execution(settings, None):
             return compute_result(function, kwargs)
     except exceptions.UserError as caught:
         error = caught.error
     if isinstance(error, FlyteRecoverableException):
         create_recoverable_error_file()
     raise error  # Outside the handler, so that `UserError` does not become its context.
-
-
-@contextlib.contextmanager
-def _adapt_torch(place: WorkerContext) -> Iterator[None]:
-    with contextlib.ExitStack() as adapted:
-        if place.uses_torch:
-            adapted.enter_context(loopback.keep_stores_on_loopback())
-        if place.uses_torch and place.on_this_machine:
-            from flytekitplugins.kfpytorch.worker import gloo_fallback
-
-            adapted.enter_context(gloo_fallback.replace_nccl())
-        yield
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
