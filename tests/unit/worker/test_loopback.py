@@ -34,9 +34,7 @@ def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool
     with loopback.keep_stores_on_loopback():
         server = store(host, use_libuv=libuv)
         client = dist.TCPStore(host, server.port, is_master=False, timeout=timedelta(seconds=10))
-
     client.set("key", "value")
-
     assert server.get("key") == b"value"
     assert served_at(server.port) == {"127.0.0.1" if host == "localhost" else host}
 
@@ -51,14 +49,12 @@ def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool
 def test_arguments_may_be_passed_by_position_and_by_name(arguments: Any, options: Any) -> None:
     with loopback.keep_stores_on_loopback():
         server = dist.TCPStore(*arguments, **options)
-
     assert served_at(server.port) == {"127.0.0.1"}
 
 
 def test_store_with_another_address_is_left_to_torch() -> None:
     with loopback.keep_stores_on_loopback():
         server = store("0.0.0.0")
-
     assert served_at(server.port) == {"::"}
 
 
@@ -66,9 +62,7 @@ def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
     with loopback.keep_stores_on_loopback():
         first = store("127.0.0.1", multi_tenant=True)
         second = store("127.0.0.1", first.port, multi_tenant=True)
-
     second.set("key", "value")
-
     assert first.get("key") == b"value"
 
 
@@ -86,7 +80,6 @@ def test_process_group_can_be_recreated_on_the_same_port() -> None:
             dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
             assert served_at(port) == {"127.0.0.1"}
             dist.destroy_process_group()
-
     assert served_at(port) == set()
 
 
@@ -96,7 +89,6 @@ def test_stores_are_unchanged_without_the_variable_and_after_the_context(
     with loopback.keep_stores_on_loopback():
         pass
     assert served_at((after := store("127.0.0.1")).port) == {"::"}
-
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOOPBACK_ONLY")
     with loopback.keep_stores_on_loopback():
         without = store("127.0.0.1")

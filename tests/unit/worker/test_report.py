@@ -80,20 +80,18 @@ def test_report_of_a_killed_rank_has_no_trace() -> None:
     ]
 
 
-def test_report_of_a_failed_rendezvous_has_a_hint() -> None:
-    failed = cause(exception="RendezvousFailed", message="1 of 2 nodes came", frames=())
-    alone = dataclasses.replace(failed, rank=None, replica="node 1", traceback="")
-    assert lines(cause=alone, others=[], ranks=4) == [
-        "✗ flow.train failed on node 1 after 4.3 s (hang): RendezvousFailed",
-        "  RendezvousFailed: 1 of 2 nodes came",
-        "  hint   are the missing pods scheduled and running? rdzv_configs={'join_timeout': seconds} waits longer",  # noqa: E501
-        "  logs   /logs/run",
-    ]
-
-
-def test_report_of_a_recoverable_failure_names_the_retries() -> None:
-    hint = "the task marked this failure as recoverable: in a cluster, @task(retries=...) repeats the task"
-    assert f"  hint   {hint}" in lines(cause=cause(recoverable=True))
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"exception": "RendezvousFailed", "rank": None}, "rdzv_configs={'join_timeout': seconds}"),
+        ({"recoverable": True}, "@task(retries=...)"),
+        ({"exception": "ModuleNotFoundError"}, "sys.path"),
+    ],
+    ids=["rendezvous", "recoverable", "import"],
+)
+def test_report_has_a_hint_for_the_cause(fields: dict[str, Any], hint: str) -> None:
+    shown = lines(cause=cause(**fields))
+    assert [hint in line for line in shown if line.startswith("  hint   ")] == [True]
 
 
 def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:

@@ -62,14 +62,6 @@ def test_tensor_of_a_newer_dtype_is_returned(tmp_path: Path, name: str, count: i
     assert [torch.equal(each.view(torch.uint8), content[-each.nbytes :]) for each in views] == [True] * 3
 
 
-@pytest.mark.parametrize("count", [10, MANY])
-def test_untyped_storage_is_returned(tmp_path: Path, count: int) -> None:
-    sent = torch.arange(count)
-    arrived = handed_over(sent.untyped_storage(), tmp_path)
-    assert isinstance(arrived, torch.UntypedStorage)
-    assert torch.equal(torch.empty(0, dtype=sent.dtype).set_(arrived), sent)
-
-
 def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
     whole = torch.zeros(MANY)
     arrived = handed_over({"whole": whole, "row": whole.view(4, -1)[1], "again": whole}, tmp_path)
@@ -97,12 +89,6 @@ def test_large_tensors_of_a_state_dict_are_mapped(tmp_path: Path) -> None:
     arrived = handed_over(sent, tmp_path)
     assert is_mapped(arrived["weight"].data_ptr())
     assert torch.equal(arrived["weight"], sent["weight"])
-
-
-def test_views_of_one_memory_may_have_different_types(tmp_path: Path) -> None:
-    sent = torch.arange(MANY)
-    arrived = handed_over([sent, sent.view(torch.int32)], tmp_path)
-    assert torch.equal(arrived[0].view(torch.int32), arrived[1])
 
 
 def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> None:

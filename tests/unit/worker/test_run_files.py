@@ -3,10 +3,7 @@
 import fcntl
 import os
 import re
-import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -56,18 +53,6 @@ def test_default_log_directory_is_the_state_directory(
     assert made.parent == tmp_path / expected
 
 
-def test_configured_log_directory_needs_no_home_directory(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: object) -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", classmethod(fail))
-    made = run_files.create_log_directory("task", refuse)
-    assert made.parent == root
-
-
 def test_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
     made = [run_files.create_log_directory(f"run{number}", refuse) for number in range(53)]
     assert sorted(root.iterdir()) == made[3:]
@@ -105,13 +90,6 @@ def test_run_without_a_writable_location_has_no_logs_and_one_warning(
     warnings: list[str] = []
     assert run_files.create_log_directory("train", warnings.append) is None
     assert len(warnings) == 1
-
-
-def test_private_path_is_a_new_name(tmp_path: Path) -> None:
-    names = {run_files.build_private_path(str(tmp_path)) for _ in range(10)}
-    assert len(names) == 10
-    assert {path.parent for path in names} == {tmp_path}
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
@@ -166,19 +144,6 @@ def test_only_unlocked_directories_of_ended_processes_are_removed(connection: cl
     os.close(lock)
     with run_files.create_scratch(connection, 0):
         assert not alive.exists()
-
-
-@pytest.mark.linux
-def test_run_in_another_pid_namespace_removes_no_directory_in_use(connection: client.Client) -> None:
-    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if shutil.which("unshare") is None or subprocess.run([*namespace, "true"], check=False).returncode:
-        pytest.skip("this user may not make a pid namespace")
-    killed = Path("/dev/shm") / f"kfpytorch-999999990-{uuid.uuid4().hex}"
-    killed.mkdir()
-    with run_files.create_scratch(connection, 0) as scratch:
-        code = "from flytekitplugins.kfpytorch.worker import run_files; run_files._find_memory_root(0)"
-        subprocess.run([*namespace, sys.executable, "-c", code], check=True)
-        assert (killed.exists(), scratch.exists()) == (False, True)
 
 
 def test_run_directory_is_locked_until_its_end(connection: client.Client) -> None:
