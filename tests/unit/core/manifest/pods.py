@@ -1,6 +1,6 @@
 """Builders for minimal pod requests, to which a test adds the fields that it is about."""
 
-from builders import reject
+from builders import a_run, reject
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
@@ -10,19 +10,7 @@ from backend_plugin.core.job import Attempt, ReplicaGroup, ReplicaRole
 from backend_plugin.core.manifest.pod import build_pod_templates
 from backend_plugin.core.manifest.pod_draft import PodRequest
 
-RUN = Attempt(
-    output_prefix="s3://b/metadata/n0/data/0",
-    project="p",
-    domain="d",
-    execution="e",
-    node_id="n0",
-    attempt=1,
-    task_project="tp",
-    task_domain="td",
-    task_name="t",
-    task_version="v",
-    namespace="p-d",
-)
+RUN = a_run(execution="e", project="p", domain="d", namespace="p-d", attempt=1, task_project="tp")
 WORKER = ReplicaGroup(role=ReplicaRole.WORKER, replicas=2, restart_policy="Never")
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 OF_RUN = [
@@ -31,9 +19,9 @@ OF_RUN = [
     {"name": "FLYTE_INTERNAL_EXECUTION_DOMAIN", "value": "d"},
     {"name": "FLYTE_ATTEMPT_NUMBER", "value": "1"},
     {"name": "FLYTE_INTERNAL_TASK_PROJECT", "value": "tp"},
-    {"name": "FLYTE_INTERNAL_TASK_DOMAIN", "value": "td"},
-    {"name": "FLYTE_INTERNAL_TASK_NAME", "value": "t"},
-    {"name": "FLYTE_INTERNAL_TASK_VERSION", "value": "v"},
+    {"name": "FLYTE_INTERNAL_TASK_DOMAIN", "value": "development"},
+    {"name": "FLYTE_INTERNAL_TASK_NAME", "value": "module.train"},
+    {"name": "FLYTE_INTERNAL_TASK_VERSION", "value": "v1"},
 ]
 FOR_TRAINING = [{"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "OMP_NUM_THREADS", "value": "1"}]
 TRUTHFUL = [
@@ -89,7 +77,7 @@ def pod_template(name: str = "base", namespace: str = "p-d", **spec):
     }
 
 
-def request(template: TaskTemplate, section=None, *known, run: Attempt = RUN) -> PodRequest:
+def request(template, section=None, *known, run: Attempt = RUN) -> PodRequest:
     return PodRequest(
         template=template,
         run=run,
@@ -99,19 +87,12 @@ def request(template: TaskTemplate, section=None, *known, run: Attempt = RUN) ->
     )
 
 
-def pod(
-    template: TaskTemplate,
-    section=None,
-    *known,
-    run: Attempt = RUN,
-    group: ReplicaGroup = WORKER,
-):
+def pod(template, section=None, *known, run: Attempt = RUN, group: ReplicaGroup = WORKER):
     """Return the pod template of one group."""
     (made,) = build_pod_templates(request(template, section, *known, run=run), [group])
     return made
 
 
-def refused(*args, **kwargs) -> list[tuple[str, str, str]]:
-    """Return the problems of an invalid task as field, value and message."""
-    problems = reject(pod, *args, **kwargs)
-    return [(problem.field, problem.value, problem.message) for problem in problems]
+def refused(*args, **kwargs) -> list[tuple[str, str]]:
+    """Return the problems of an invalid task as field and value."""
+    return [(problem.field, problem.value) for problem in reject(pod, *args, **kwargs)]

@@ -5,19 +5,19 @@ import json
 
 import pytest
 from builders import a_run, a_template
-from flyteidl.core.tasks_pb2 import TaskTemplate
-from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import (
     compute_pod_requests,
     compute_replica_requests,
     format_amounts,
     parse_amounts,
 )
+from backend_plugin.core.scheduling.schedulers import yunikorn
 
 
 def container(cpu: str = "", *, limits=None, **fields):
@@ -86,37 +86,26 @@ def test_gang_resources_include_the_namespace_defaults():
     assert spec["minResources"] == {"cpu": "5", "memory": "5Gi", "ephemeral-storage": "5Gi"}
 
 
-def min_resource(cpu: str, sidecars, **spec):
-    """Return the CPU request of the placeholders for a worker whose pod has these init containers."""
-    section = settings.read({"kfpytorch": {"gang": {"scheduler": "yunikorn"}}})
-    trainer = {**container(cpu, limits={"cpu": cpu}), "name": "main", "image": "i"}
-    pod = {"podSpec": {"containers": [trainer], "initContainers": sidecars, **spec}}
-    elastic = {"minReplicas": 2, "maxReplicas": 2, "nprocPerNode": 1}
-    custom = {"workerReplicas": {"replicas": 2}, "elasticConfig": elastic}
-    task = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom, "k8sPod": pod}
-    asked = ParseDict({**task, "config": {"primary_container_name": "main"}}, TaskTemplate())
-    (job,) = plan(asked, a_run(), section, ()).manifests
-    of_job = job["spec"]
-    annotations = of_job["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
-    (group,) = json.loads(annotations["yunikorn.apache.org/task-groups"])
-    return group["minResource"]["cpu"]
-
-
 @pytest.mark.parametrize(
-    ("cpu", "sidecars", "spec", "asked"),
+    ("cpu", "inits", "spec", "asked"),
     [
-        ("4", [sidecar("1")], {}, "5"),
+        ("4", [sidecar("1")], {}, {"cpu": "5"}),
         # YuniKorn 1.8 counts a sidecar twice: 2 x 3 is more than 1 + 3.
-        ("1", [sidecar("3")], {}, "6"),
-        ("1", [sidecar("1"), sidecar("3")], {}, "7"),
-        ("1", [sidecar("3"), sidecar("1")], {}, "6"),
-        ("1", [sidecar("3")], {"overhead": {"cpu": "250m"}}, "6250m"),
-        ("1", [sidecar("3")], {"resources": {"requests": {"cpu": "5"}}}, "5"),
+        ("1", [sidecar("3")], {}, {"cpu": "6"}),
+        ("1", [sidecar("1"), sidecar("3")], {}, {"cpu": "7"}),
+        ("1", [sidecar("3"), sidecar("1")], {}, {"cpu": "6"}),
+        ("1", [sidecar("3"), container(limits={"memory": "4Gi"})], {}, {"cpu": "6", "memory": "4Gi"}),
+        ("1", [sidecar("3")], {"overhead": {"cpu": "250m"}}, {"cpu": "6250m"}),
+        ("1", [sidecar("3")], {"resources": {"requests": {"cpu": "5"}}}, {"cpu": "5"}),
         # The API server writes the requests of the containers as the pod-level requests.
-        ("1", [sidecar("3")], {"resources": {"requests": {"memory": "1Gi"}}}, "4"),
-        ("1", [container("9"), sidecar("3")], {}, "9"),
+        ("1", [sidecar("3")], {"resources": {"requests": {"memory": "1Gi"}}}, {"cpu": "4", "memory": "1Gi"}),
+        ("1", [container("9"), sidecar("3")], {}, {"cpu": "9"}),
     ],
 )
-def test_yunikorn_placeholder_has_the_request_that_yunikorn_computes(cpu, sidecars, spec, asked):
-    numbered = [{**each, "name": f"s{number}", "image": "i"} for number, each in enumerate(sidecars)]
-    assert min_resource(cpu, numbered, **spec) == asked
+def test_yunikorn_placeholder_has_the_request_that_yunikorn_computes(cpu, inits, spec, asked):
+    pod = {"containers": [container(cpu)], "initContainers": inits, **spec}
+    request = compute_pod_requests(pod)
+    worker = GangRole(role=ReplicaRole.WORKER, count=2, min_count=2, request=request, spec=pod)
+    marks = yunikorn.ADAPTERS[""].marks(GangSpec(name="j", namespace="n", members=[worker]))
+    (group,) = json.loads(marks.pod_annotations(worker)["yunikorn.apache.org/task-groups"])
+    assert group["minResource"] == asked
