@@ -15,6 +15,10 @@ PREFIX = "s3://bucket/metadata/propeller/project-development-f1/n0/data/0"
 RUNS = st.builds(
     a_run, execution=st.text(), node_id=st.text(), attempt=st.integers(0, 2**32 - 1), output_prefix=st.text()
 )
+SECOND = a_run(execution="f1", node_id="n0", attempt=1, output_prefix="s3://b/f1/n0/data/1", namespace="ns")
+WORDS = st.text(st.characters(exclude_categories=["Cs"]))
+SECONDS = st.none() | st.integers(0, 2**31 - 1)
+DEADLINES = st.builds(Deadlines, **dict.fromkeys(Deadlines.__struct_fields__, SECONDS))
 
 
 @pytest.mark.parametrize(
@@ -48,9 +52,6 @@ def test_two_attempts_have_different_names(one, other):
     assert (identities[0] == identities[1]) == is_same
 
 
-SECOND = a_run(execution="f1", node_id="n0", attempt=1, output_prefix="s3://b/f1/n0/data/1", namespace="ns")
-
-
 def test_earlier_attempt_of_the_same_flyte_node_is_recognized():
     first = a_run(attempt=0, output_prefix="s3://b/f1/n0/data/0/", namespace="ns")
     assert attempts.is_earlier(first, SECOND)
@@ -78,11 +79,6 @@ def test_superseded_attempt_error_names_the_newer_attempt():
     late = a_run(execution="f1", node_id="n0", attempt=0)
     message = "attempt 0 of f1/n0 is over: attempt 1 has begun"
     assert str(attempts.build_superseded_error(late, by=SECOND)) == message
-
-
-WORDS = st.text(st.characters(exclude_categories=["Cs"]))
-SECONDS = st.none() | st.integers(0, 2**31 - 1)
-DEADLINES = st.builds(Deadlines, **dict.fromkeys(Deadlines.__struct_fields__, SECONDS))
 
 
 @given(WORDS, st.integers(0, 99), DEADLINES, st.dictionaries(WORDS, WORDS))

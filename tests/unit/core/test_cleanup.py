@@ -44,6 +44,9 @@ from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
 
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
+WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
+GROUP = {"kind": "PodGroup"}
+ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
 
 
 def observe(manifest, *pods, **more) -> Observed:
@@ -185,10 +188,6 @@ def test_job_cancelled_by_a_user_fails_permanently():
     assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
 
 
-WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
-GROUP = {"kind": "PodGroup"}
-
-
 def with_group(manifest, **metadata):
     """Return the job with the annotation that contains its pod group."""
     return with_metadata(manifest, annotations={companions.ANNOTATION: WRITTEN}, **metadata)
@@ -281,9 +280,6 @@ UNDISTURBED = {
 @pytest.mark.parametrize(("undisturbed", "manifest", "workers"), UNDISTURBED.values(), ids=UNDISTURBED)
 def test_running_job_without_disturbance_is_recognized(undisturbed, manifest, workers):
     assert is_running_undisturbed(observe(manifest, running("master-0"), *workers)) is undisturbed
-
-
-ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ TEXTS = {
     "resource gap: map[].": "resource gap: map[].",
     "resource gap: map[gpu:{{x 0} {<nil>}}].": "resource gap: map[gpu:{{x 0} {<nil>}}].",
 }
+GAP = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
+FREE = "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
 
 
 @pytest.mark.parametrize(("message", "text"), TEXTS.items())
@@ -52,9 +54,6 @@ def test_resources_held_by_gang_members_are_not_counted_as_free(gap, placed, num
     assert result.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
 
 
-GAP = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
-
-
 def test_outdated_member_message_does_not_hide_the_gang_message():
     early, *_ = build_waiting_members(f"0/4 nodes are available: {SIBLINGS}.")
     waits, groups = build_waiting_members(GAP), [group(API, phase="Scheduling")]
@@ -77,9 +76,6 @@ def test_pod_group_without_a_controller_has_a_warning(now, phase, warned):
     result = verdict(gang(), *waits, pod_groups=[group(API, phase=phase)], now=now)
     assert ("does scheduler-plugins-controller run?" in result.message) is warned
     assert ("notes" in result.info) is warned
-
-
-FREE = "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
 
 
 def test_free_amount_has_the_time_of_its_report():

@@ -7,6 +7,7 @@ from msgspec import structs
 from backend_plugin.core.job import ReplicaGroup, ReplicaRole, Resources
 
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
+TWO = {"workerReplicas": {"replicas": 2}}
 
 
 def workers(replicas: int, **fields) -> ReplicaGroup:
@@ -83,9 +84,6 @@ def test_old_task_layout_is_decoded(custom, groups):
 
 def test_null_extension_is_decoded_as_absent():
     assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang is None
-
-
-TWO = {"workerReplicas": {"replicas": 2}}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from builders import a_run, a_template, decoded, reject
 from backend_plugin.core import settings
 from backend_plugin.core.decoding.dialect_selection import DialectSelection, select_dialect, with_dialect
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 
@@ -17,6 +16,8 @@ OPERATOR = {"kubeflow.org": ("v1",)}
 TRAINER = {"trainer.kubeflow.org": ("v1alpha1",), "jobset.x-k8s.io": ("v1alpha2",)}
 BOTH = {**OPERATOR, **TRAINER}
 PLACE = "project-development"
+TORCH, TRAIN = "pytorchjob", "trainjob"
+IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
 
 
 def select(apis=None, custom=ONE, down=(), **ours) -> DialectSelection:
@@ -62,10 +63,6 @@ def test_unknown_facts_about_the_training_operator_are_no_reasons_for_a_trainjob
     platform = settings.read({"kfpytorch": {"gang": {"scheduler": "auto"}}})
     reasons = plan(template, a_run(), platform, (), found).reasons
     assert reasons[-1].endswith("no scheduler found; kueue is not known: forbidden.")
-
-
-TORCH, TRAIN = "pytorchjob", "trainjob"
-IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
 
 
 @pytest.mark.parametrize(
@@ -143,22 +140,3 @@ def test_one_dialect_can_be_set_for_all_jobs():
     assert changed.dialect_by_domain == changed.dialect_by_namespace == changed.dialect_by_project == {}
     assert (changed.selects_dialect, changed.detects_dialect) == (True, False)
     assert not with_dialect(platform, DIALECTS["PyTorchJob"]).kfpytorch.selects_dialect
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("dialect", "flux"),
-        ("dialect-by-namespace", {"a": "TrainJob"}),
-        ("dialect-by-domain", {"a": "both"}),
-        ("dialect-by-project", "trainjob"),
-        ("max-disruptions", -1),
-        ("max-disruptions", True),
-        ("max-disruptions", "3"),
-    ],
-)
-def test_invalid_dialect_setting_is_rejected(key, value):
-    with pytest.raises(InvalidSettings) as caught:
-        settings.read({"kfpytorch": {key: value}})
-    (problem,) = caught.value.problems
-    assert f"kfpytorch.{key}" in problem.field

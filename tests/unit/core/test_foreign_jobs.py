@@ -35,12 +35,10 @@ def test_phase_of_a_foreign_job_is_derived_from_its_conditions(kind, status, exp
     assert foreign_jobs.describe(job).phase is expected
 
 
-def test_message_of_a_foreign_job_is_that_of_its_condition():
-    job = read_job_without_pods(DIALECTS["TrainJob"], {"status": conditions(Failed="True")})
+def test_foreign_job_has_the_message_of_its_condition_and_a_command_that_deletes_it():
+    metadata = {"name": "x", "namespace": "ns"}
+    manifest = {"kind": "TrainJob", "metadata": metadata, "status": conditions(Failed="True")}
+    job = read_job_without_pods(DIALECTS["TrainJob"], manifest)
     assert foreign_jobs.describe(job).message == "is Failed"
-
-
-def test_rejection_contains_the_command_that_deletes_the_job():
-    manifest = {"kind": "TrainJob", "metadata": {"name": "x", "namespace": "ns"}}
-    refusal = foreign_jobs.format_refusal(read_job_without_pods(DIALECTS["TrainJob"], manifest))
-    assert refusal.endswith("kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns")
+    command = "kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns"
+    assert foreign_jobs.format_refusal(job).endswith(command)

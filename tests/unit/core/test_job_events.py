@@ -19,6 +19,7 @@ ALL = [running(name) for name in ("master-0", "worker-0")]
 
 
 LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
+ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 
 
 def workload():
@@ -119,9 +120,6 @@ INCOMPLETE = group("scheduling.x-k8s.io", phase="Pending")
 )
 def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(manifest, pods, more, expected):
     assert find_reason(manifest, *pods, **more) is expected
-
-
-ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 
 
 def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones():

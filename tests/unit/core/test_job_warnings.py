@@ -11,6 +11,9 @@ from backend_plugin.core.observed import ReplicaSpec
 from backend_plugin.core.pipeline import judge
 
 SILENCE = "no scheduler has reported anything about its pods: "
+LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
+FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
+NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
 
 
 @pytest.mark.parametrize(
@@ -26,11 +29,6 @@ def test_scheduler_that_does_not_run_is_named_after_a_delay(fields, question):
     assert result.phase.value == "WAITING_FOR_RESOURCES"
     assert result.info["notes"] == [f"{SILENCE}{question}"]
     assert f"{SILENCE}{question}" in result.message.splitlines()
-
-
-LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
-FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
-NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
 
 
 @pytest.mark.parametrize(

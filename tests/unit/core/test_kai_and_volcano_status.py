@@ -10,6 +10,10 @@ from waiting_gang import event, first_line, gang, group, waiting_line
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.settings.judging import JudgingSettings
 
+BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
+VOLCANO = "scheduling.volcano.sh"
+PENDING = group(VOLCANO, phase="Pending")
+
 
 def limited(reason="OverLimit", message="over its limit", **fields):
     details = {
@@ -28,9 +32,6 @@ def limited(reason="OverLimit", message="over its limit", **fields):
     return group(
         "scheduling.run.ai", schedulingConditions=[{"type": "UnschedulableOnNodePool", "reasons": [why]}]
     )
-
-
-BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
 
 
 def test_request_above_the_queue_limit_is_reported_as_unsatisfiable():
@@ -73,10 +74,6 @@ def test_message_about_missing_pods_is_read_from_an_event():
     assert "waits" not in verdict(gang(started=None), events=[{**ready, "reason": "Evict"}]).info
     both = verdict(gang(started=None), events=[ready], pod_groups=[limited()])
     assert first_line(both).startswith("waiting for 4 nvidia.com/gpu")
-
-
-VOLCANO = "scheduling.volcano.sh"
-PENDING = group(VOLCANO, phase="Pending")
 
 
 @pytest.mark.parametrize(

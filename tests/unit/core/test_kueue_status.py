@@ -22,6 +22,10 @@ BEYOND = "insufficient quota for nvidia.com/gpu in flavor any, previously consid
 UNCOUNTED = BEYOND.replace("(2)", "(?)")
 SUSPENDED = condition("Suspended")
 SOON = JudgingContext(judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)}))
+FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
+WRONG = "the task or its queue has to be corrected"
+LIMIT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+INACTIVE_SPEC = {"queueName": "team", "active": False}
 
 
 def workload(message, *more, reason="Pending", **fields):
@@ -126,14 +130,12 @@ def test_workload_with_reserved_quota_waits_for_admission_checks(more):
     assert "waits" not in verdict(job, pod_groups=[admitted]).info
 
 
-TOO_MUCH = "it requests more than it can ever get: request less, or use another queue"
-STOPPED = "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or use another queue"
-INACTIVE = "no job is admitted until an admin has corrected that; `kubectl describe {}` shows the reason: it is stopped, or an object that it refers to is missing; or use another queue"
-NOT_HERE = "the task requires something that this cluster does not have or allow; change the task"
-UNSUITABLE = (
-    "an admin has to extend the resources or the namespaceSelector of the ClusterQueue; or use another queue"
-)
-ABSENT = "it does not exist or is being deleted: an admin has to create it; or use another queue"
+# A part of each remedy.
+TOO_MUCH = "it requests more than it can ever get"
+STOPPED = "until an admin sets its stopPolicy to None"
+NOT_HERE = "change the task"
+UNSUITABLE = "extend the resources or the namespaceSelector of the ClusterQueue"
+ABSENT = "an admin has to create it"
 
 
 @pytest.mark.parametrize(
@@ -142,8 +144,8 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
         (POD_SET + BEYOND, "queue", TOO_MUCH),
         ("LocalQueue team doesn't exist", "invalid-config", NOT_HERE),
         ("something new", "queue", get_remedy(Cause.QUEUE)),
-        ("ClusterQueue cq is inactive", "queue", INACTIVE.format("clusterqueue cq")),
-        ("LocalQueue team is inactive", "queue", INACTIVE.format("localqueue team")),
+        ("ClusterQueue cq is inactive", "queue", "`kubectl describe clusterqueue cq`"),
+        ("LocalQueue team is inactive", "queue", "`kubectl describe localqueue team`"),
         ("ClusterQueue cq is stopped", "queue", STOPPED),
         ("LocalQueue team is stopped", "queue", STOPPED),
         ("ClusterQueue cq doesn't exist", "queue", ABSENT),
@@ -156,7 +158,7 @@ ABSENT = "it does not exist or is being deleted: an admin has to create it; or u
 def test_remedy_depends_on_whether_waiting_helps(message, cause, hint):
     result = verdict(gang(SUSPENDED, started=None), pod_groups=[workload(message)])
     assert (result.phase.value, result.cause and result.cause.value) == ("WAITING_FOR_RESOURCES", cause)
-    assert result.message.splitlines()[1] == hint
+    assert hint in result.message.splitlines()[1]
 
 
 @pytest.mark.parametrize("reason", ["ClusterQueueStopped", "LocalQueueStopped", "Preempted"])
@@ -165,11 +167,7 @@ def test_job_evicted_by_a_stopped_queue_reports_the_stopped_queue(reason):
     job = gang({**RUNNING, "status": "False"}, SUSPENDED, started=None)
     result = verdict(job, pod_groups=[workload("ClusterQueue cq is inactive", evicted)])
     assert result.phase.value == "RUNNING"
-    assert (result.message.splitlines()[1] == STOPPED) == (reason != "Preempted")
-
-
-FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
-WRONG = "waiting does not help: the task or its queue has to be corrected; or use another queue"
+    assert (STOPPED in result.message.splitlines()[1]) == (reason != "Preempted")
 
 
 @pytest.mark.parametrize(
@@ -189,11 +187,7 @@ def test_kueue_reason_may_mark_the_wait_as_unsatisfiable(reason, message, gone, 
     held = workload(message, reason=reason)
     judged = verdict(gang(SUSPENDED, started=None), pod_groups=[held], now=70, rules=SOON)
     assert (judged.phase.value == "RETRYABLE_FAILED") is gone
-    assert judged.message.splitlines()[1] == hint
-
-
-LIMIT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
-INACTIVE_SPEC = {"queueName": "team", "active": False}
+    assert hint in judged.message.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +195,8 @@ INACTIVE_SPEC = {"queueName": "team", "active": False}
     [
         ([], "its Workload was deactivated", False),
         (
-            [condition("Evicted", reason="Deactivated", message="The workload is deactivated")],
-            "The workload is deactivated",
+            [condition("Evicted", reason="Deactivated", message="It is deactivated")],
+            "It is deactivated",
             False,
         ),
         ([condition("Evicted", reason="DeactivatedDueToRequeuingLimitExceeded", message=LIMIT)], LIMIT, True),
@@ -212,10 +206,9 @@ def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, rea
     out = {**workload(FULL, *evicted), "spec": INACTIVE_SPEC}
     job = gang(SUSPENDED, started=None)
     result = verdict(job, pod_groups=[out])
-    assert result.message.splitlines() == [
-        f"queue team: {reason} (suspended by a queue or a user)",
-        "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt has to be started",
-    ]
+    line, hint = result.message.splitlines()
+    assert line == f"queue team: {reason} (suspended by a queue or a user)"
+    assert "an admin has to set spec.active of its Workload to true" in hint
     assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone
 
 

@@ -29,6 +29,8 @@ TIMES = {
     "yesterday": None,
     "": None,
 }
+INF = float("inf")
+NUMBERS = [(3, 3), (3.0, 3), ("3", 3), (True, None), (None, None), ("x", None), (INF - INF, None)]
 
 
 @pytest.mark.parametrize(("text", "meant"), TIMES.items())
@@ -46,10 +48,6 @@ def test_timestamps_of_all_time_zones_sort_as_text():
     times = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
     assert sorted([times[2], times[0], times[1]], key=format_sortable_time) == times
     assert format_sortable_time("x") == "x"
-
-
-INF = float("inf")
-NUMBERS = [(3, 3), (3.0, 3), ("3", 3), (True, None), (None, None), ("x", None), (INF - INF, None)]
 
 
 @pytest.mark.parametrize(("value", "meant"), [*NUMBERS, (2**70, 2**31 - 1)])

@@ -11,10 +11,14 @@ from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.pending import PendingReason, PendingStage, ResourceShortage
 from backend_plugin.core.judging.shortage_message import format_sentence
+from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
 from kfpytorch_common.quantity import parse
+
+GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
+RESTARTING = condition("Restarting", message="")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +28,13 @@ def test_pod_without_a_volume_has_a_remedy_for_the_claim(reason):
     message = f"0/1 nodes are available: {reason}. preemption: 0/1 nodes are available."
     result = verdict(job(), unplaced("master-0", message))
     assert "kubectl describe persistentvolumeclaims" in result.message
+
+
+def test_very_long_message_is_parsed_from_its_start():
+    message = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
+    observed = {"job": job(started=None), "pods": [unplaced("master-0", message)]}
+    assert [len(pod.scheduled.message) for pod in read_observed(observed).pods] == [4_000]
+    assert "3 lack cpu" in verdict(observed["job"], *observed["pods"]).message
 
 
 def test_pending_reason_of_members_precedes_that_of_their_pod_group():
@@ -67,9 +78,6 @@ def test_crash_loop_has_the_cause_of_its_last_termination(ended, expected):
     looping = pod("worker-0", "Pending", initContainerStatuses=[init])
     rules = JudgingContext(judging=JudgingSettings(exit_codes={17: Cause.NODE_LOST}))
     assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == expected
-
-
-GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
 
 
 def wait(*lacks, **fields):
@@ -122,9 +130,6 @@ def elastic():
     job = gang(RUNNING)
     job["spec"]["elasticPolicy"] = {"minReplicas": 2, "maxReplicas": 5}
     return job
-
-
-RESTARTING = condition("Restarting", message="")
 
 
 @pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])

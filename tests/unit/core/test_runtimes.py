@@ -13,6 +13,10 @@ from backend_plugin.core.runtimes import PackageJob, Runtime
 
 SUPPORT = DIALECTS["TrainJob"].runtimes
 assert SUPPORT is not None
+OURS = Runtime(name="a", kind="TrainingRuntime", namespace="one")
+THEIRS = Runtime(name="a", kind="TrainingRuntime", namespace="two")
+SHARED = Runtime(name="a", kind="ClusterTrainingRuntime")
+MANY = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in range(8)]
 
 
 def replicated(name: str, step: str = "", container=None):
@@ -97,11 +101,6 @@ def test_device_of_a_node_is_read_from_its_limits(amounts, expected):
 # ---- lookup
 
 
-OURS = Runtime(name="a", kind="TrainingRuntime", namespace="one")
-THEIRS = Runtime(name="a", kind="TrainingRuntime", namespace="two")
-SHARED = Runtime(name="a", kind="ClusterTrainingRuntime")
-
-
 @pytest.mark.parametrize(
     ("namespace", "among", "expected"),
     [
@@ -113,9 +112,6 @@ SHARED = Runtime(name="a", kind="ClusterTrainingRuntime")
 )
 def test_runtime_of_the_namespace_takes_precedence(namespace, among, expected):
     assert runtimes.find_runtime("a", namespace, among) is expected
-
-
-MANY = [Runtime(name=f"r{number}", kind="ClusterTrainingRuntime") for number in range(8)]
 
 
 @pytest.mark.parametrize(

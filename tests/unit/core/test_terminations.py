@@ -49,6 +49,12 @@ COUNTING = {
     "it has no time": (DONE, {"timestamp": None}, 120, "FAILED"),
     "it has no time, and its container was restarted": (pod("worker-0", "Succeeded", container=AGAIN), {"timestamp": None}, 120, "SUCCEEDED"),
 }  # fmt: skip
+GOING = {"metadata": {"deletionTimestamp": at(99)}}
+FRAME = '  File "{}", line {}, in {}\n    code\n'
+LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3, "read") + "KeyError: 'cat'"
+LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
+LOST_PEER = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
+RUN = (running("master-0"), running("worker-0"))
 
 
 @pytest.mark.parametrize(("worker", "file", "now", "phase"), COUNTING.values(), ids=COUNTING)
@@ -58,9 +64,6 @@ def test_error_file_counts_unless_a_later_incarnation_succeeded(worker, file, no
     assert result.phase.value == phase
     remark = "the job has succeeded, but a replica wrote this error and did not recover"
     assert (remark in result.message) is (phase == "FAILED")
-
-
-GOING = {"metadata": {"deletionTimestamp": at(99)}}
 
 
 def reported(text):
@@ -183,10 +186,6 @@ def test_first_line_of_a_report_contains_the_code_location():
     ]
 
 
-FRAME = '  File "{}", line {}, in {}\n    code\n'
-LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3, "read") + "KeyError: 'cat'"
-
-
 @pytest.mark.parametrize(
     ("joint", "how"),
     [
@@ -221,9 +220,6 @@ def test_data_loader_error_is_attributed_to_the_dataset():
         "  caused by KeyError: 'cat', at /root/data.py:3 in read",
         "another attempt would fail the same way",
     ]
-
-
-LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
 
 
 @pytest.mark.parametrize(
@@ -314,10 +310,6 @@ def test_exit_code_setting_takes_precedence_over_the_termination_message():
     rules = JudgingContext(judging=JudgingSettings(exit_codes={134: Cause.INVALID_CONFIG}))
     aborted = build_ended_pod("worker-0", 134, container_message=ABORTED.format("std::bad_alloc"))
     assert short(verdict(job(FAILED), aborted, rules=rules)) == ("FAILED", "SIGABRT", "invalid-config")
-
-
-LOST_PEER = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
-RUN = (running("master-0"), running("worker-0"))
 
 
 def exited(code: int, since: float | None = 99, worker: str = "worker-0"):

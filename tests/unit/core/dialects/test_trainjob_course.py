@@ -16,12 +16,17 @@ from train_job_objects import (
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging import event_terminations, file_terminations, final_status
 from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_events import build_warning_events, can_need_warning
 from backend_plugin.core.judging.job_status import JobState
 from backend_plugin.core.judging.log_links import build_links
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Event, Observed
+from backend_plugin.core.pipeline import build_start_patch, judge
 from backend_plugin.core.reading import parse_time
+from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 SCALES = {"nodes": 3, "min_nodes": 2}
@@ -228,3 +233,139 @@ def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded():
     condition = observed.job.end_condition
     status = final_status.build_final_status(observed, JobState.SUCCEEDED, condition, {})
     assert status.death.failure.replica == "node-1"
+
+
+ANNOTATION = "kfpytorch.flyte.org/run-start"
+RULES = JudgingContext(deadlines=Deadlines(active_seconds=100))
+RESUMED = {"type": "Suspended", "status": "False", "reason": "Resumed", "lastTransitionTime": at(60)}
+
+
+def build_started_job(start: float | None, *conditions):
+    """Build a job with a recorded start."""
+    job = build_job(*conditions, max_restarts=2)
+    if start is not None:
+        job["metadata"]["annotations"][ANNOTATION] = at(start)
+    return job
+
+
+def list_nodes(since: float, attempt: int):
+    return [build_running(index, since, created=since - 1, attempt=attempt) for index in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("job", "since", "now", "is_over"),
+    [
+        (build_started_job(5), 80, 104, False),
+        (build_started_job(5), 80, 106, True),
+        (build_started_job(None), 80, 106, False),
+        (build_started_job(None), 80, 181, True),
+        # Time in a queue is not run time, so a suspension starts the run again.
+        (build_started_job(5, RESUMED), 80, 179, False),
+        (build_started_job(62, RESUMED), 80, 163, True),
+        (build_started_job(1_000), 80, 181, True),
+    ],
+    ids=[
+        *("before the deadline", "after it", "not recorded", "not recorded, after it"),
+        *("recorded before a suspension", "recorded after one", "recorded in the future"),
+    ],
+)
+def test_deadline_counts_from_the_recorded_start(job, since, now, is_over):
+    verdict = judge(observe(job, *list_nodes(since, attempt=1)), RULES, BEGAN + timedelta(seconds=now))
+    expected = (Phase.FAILED, "DeadlineExceeded") if is_over else (Phase.RUNNING, "Running")
+    assert (verdict.phase, verdict.reason) == expected
+
+
+def find_start(job, *pods, rules: JudgingContext = RULES) -> str | None:
+    """Return the start that must be recorded."""
+    observed = observe(job, *pods)
+    patch = build_start_patch(observed.job, rules, lambda: observed)
+    return None if patch is None else patch["metadata"]["annotations"][ANNOTATION]
+
+
+def test_start_is_recorded_once_the_job_runs_and_again_after_a_suspension():
+    assert find_start(build_job(), build_pod(0), build_pod(1)) is None
+    assert find_start(build_job(), build_running(0, 7), build_pod(1)) == at(7)
+    assert find_start(build_started_job(7), build_running(0, 7), build_pod(1)) is None
+    # The first pods of the second attempt have not run.
+    assert find_start(build_job(), build_pod(0, attempt=1)) is None
+    assert find_start(build_started_job(7, RESUMED), *list_nodes(70, attempt=0)) == at(70)
+    # The start is not before the job could run.
+    assert find_start(build_job(RESUMED), *list_nodes(50, attempt=0)) == at(60)
+
+
+def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job():
+    nodes = list_nodes(5, attempt=0)
+    assert find_start(build_job(), *nodes, rules=JudgingContext()) is None
+    assert find_start(build_job(build_condition("Complete")), *nodes) is None
+    assert find_start(None) is None
+    platform = JudgingContext(judging=JudgingSettings(active_deadline=timedelta(minutes=1)))
+    assert find_start(build_job(), *nodes, rules=platform) == at(5)
+    other = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
+    assert find_start(other) is None
+
+
+OURS = {"manager": "kfpytorch.flyte.org/connector"}
+KUEUE = {"manager": "kueue.x-k8s.io/manager"}
+
+
+def build_workload(status: str = "True", **metadata):
+    admitted = {"type": "Admitted", "status": status, "lastTransitionTime": at(3)}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": "trainjob-j-12345", "namespace": "ns", **metadata},
+        "spec": {"queueName": "team"},
+        "status": {"conditions": [admitted]},
+    }
+
+
+def observe_queued(*patches, suspend: bool = False, status: str = "True", **values) -> Observed:
+    """Return the state of a job in a queue with these runtime patches; `values` are its options."""
+    job = build_job(suspend=suspend, **values)
+    job["spec"]["runtimePatches"] = [*patches]
+    return observe(job, build_running(0), build_pod(1), pod_groups=[build_workload(status)])
+
+
+def list_events(observed: Observed) -> list[tuple[str, str]]:
+    if not can_need_warning(observed.job, observed.pod_groups):
+        return []
+    found = build_warning_events(observed, BEGAN)
+    return [(each["type"], each["reason"]) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("observed", "is_outdated"),
+    [
+        (observe_queued(), True),
+        (observe_queued(OURS, named_runtime=True), True),
+        (observe_queued(OURS, KUEUE, named_runtime=True), False),
+        (observe_queued(KUEUE), False),
+        (observe_queued(suspend=True), False),
+        (observe_queued(status="False"), False),
+        (observe(build_job(), build_running(0)), False),
+    ],
+    ids=[
+        *("no patch", "only ours", "both", "only that of Kueue"),
+        *("suspended", "not admitted", "without a queue"),
+    ],
+)
+def test_a_queue_without_a_patch_is_outdated(observed, is_outdated):
+    assert list_events(observed) == ([("Warning", "QueueOutdated")] if is_outdated else [])
+    message = judge(observed, JudgingContext(), BEGAN).message
+    assert ("Kueue 0.17.0 or newer" in message) is is_outdated
+    assert "removed the patch" not in message
+
+
+def test_a_lost_patch_is_reported_with_the_same_event_name_on_every_server():
+    message = judge(observe_queued(named_runtime=True), JudgingContext(), BEGAN).message
+    assert "removed the patch" in message
+    first, second = (build_warning_events(observe_queued(), BEGAN) for _ in range(2))
+    assert first == second
+
+
+def test_other_jobs_have_no_such_event():
+    job = {"kind": "PyTorchJob", "metadata": {"name": "j", "uid": "u", "creationTimestamp": at(0)}}
+    observed = observe(job, pod_groups=[build_workload()])
+    assert list_events(observed) == []
+    assert build_warning_events(observed, BEGAN) == []
+    assert build_warning_events(Observed(job=None), BEGAN) == []

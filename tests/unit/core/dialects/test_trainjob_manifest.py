@@ -3,16 +3,24 @@
 import json
 
 import pytest
-from builders import reject
+from builders import decoded, reject
 from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects import table
+from backend_plugin.core.dialects.trainjob import folding
 from backend_plugin.core.scheduling import gang_annotation
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
 RETRIES = {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}}
+RETRIED = {**REPLICAS, "workerReplicas": {"replicas": 2, **ALWAYS}}
+BACKOFF = {"runPolicy": {"backoffLimit": 4}}
+PER_ROLE = {"kfpytorch": {"master": {"numRetries": 1}, "worker": {"numRetries": 2}}}
+FIXED = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
+MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
+OF_MPI = {**FIXED, **MPI}
 
 
 def get_jobset(custom, **fields):
@@ -28,11 +36,6 @@ def get_pod(custom, **fields):
 def get_environment(custom, **fields):
     (container,) = get_pod(custom, **fields)["spec"]["containers"]
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
-
-
-RETRIED = {**REPLICAS, "workerReplicas": {"replicas": 2, **ALWAYS}}
-BACKOFF = {"runPolicy": {"backoffLimit": 4}}
-PER_ROLE = {"kfpytorch": {"master": {"numRetries": 1}, "worker": {"numRetries": 2}}}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +85,6 @@ def test_conflicting_restart_limits_are_rejected(custom, extension, field, value
 def test_option_that_the_framework_does_not_support_is_rejected(custom, options, field):
     ((found, _),) = list_problems({**custom, "kfpytorch": {"trainJob": {"framework": "mpi", **options}}})
     assert found == f"custom.{field}"
-
-
-FIXED = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
 
 
 def test_lost_node_of_an_elastic_job_without_a_range_restarts_all_nodes():
@@ -138,9 +138,6 @@ def test_each_port_has_a_name_and_one_entry():
     assert found == [(8080, "port-8080"), (8080, "port-8080-udp"), (90, "web")]
 
 
-JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
-
-
 def test_jax_nodes_have_the_variables_of_the_jax_policy_of_trainer():
     env = get_environment({**REPLICAS, **JAX})
     assert env["JAX_COORDINATOR_ADDRESS"] == f"{env['MASTER_ADDR']}:29500"
@@ -158,10 +155,6 @@ def test_jax_processes_of_a_node_derive_their_numbers_from_the_node():
     planned = plan_train_job(custom)
     assert planned.job["spec"]["trainer"]["numProcPerNode"] == 8
     assert "minNodes" not in get_train_job_options(planned.job)
-
-
-MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
-OF_MPI = {**FIXED, **MPI}
 
 
 def test_mpi_job_has_a_launcher_as_its_first_node():
@@ -271,3 +264,49 @@ def plan_with_variable(text: str):
     container = {"name": "primary", "env": [{"name": "TEXT", "value": text}]}
     template = {"podTemplate": {"spec": {"containers": [container]}}}
     return get_environment({**REPLICAS, "kfpytorch": {"master": template, "worker": template}})
+
+
+LABELLED = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}
+WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
+
+
+def of_worker(**placement):
+    return {"kfpytorch": {"worker": placement}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "value"),
+    [
+        ({"workerReplicas": {"replicas": 2, "image": "other:1"}}, "image", '"image:1" and "other:1"'),
+        (of_worker(priorityClassName="high"), "priorityClassName", 'null and "high"'),
+        (of_worker(podTemplate=LABELLED), "metadata.labels.team", 'null and "a"'),
+        (of_worker(podTemplate=WORKING), "workingDir", 'null and "/v"'),
+    ],
+)
+def test_different_role_is_rejected_with_both_values(fields, field, value):
+    (problem,) = reject(plan_train_job, {**REPLICAS, **fields})
+    assert (problem.field, problem.value) == (f"master and worker: {field}", value)
+    assert problem.remedy == "use PyTorchJob, or make them equal"
+
+
+def test_master_or_workers_alone_are_nodes():
+    for custom, nodes in (({"masterReplicas": {"replicas": 1}}, 1), (REPLICAS, 3)):
+        assert plan_train_job(custom).job["spec"]["trainer"]["numNodes"] == nodes
+
+
+def test_each_difference_of_sidecars_and_metadata_is_reported_by_field():
+    def build_pod(image: str, **metadata):
+        env = [{"name": "A", "value": image}]
+        containers = [{"name": "node", "image": "i"}, {"name": "side", "image": image, "env": env}]
+        return {"metadata": {"labels": {"a": "b"}, **metadata}, "spec": {"containers": containers}}
+
+    job = decoded(REPLICAS)
+    problems = reject(folding.fold, job, [build_pod("x"), build_pod("y", finalizers=["f"])])
+    assert {each.field.partition(": ")[2]: each.value for each in problems} == {
+        "side.image": '"x" and "y"',
+        "side.env.A": '"x" and "y"',
+        "metadata.finalizers": 'null and ["f"]',
+    }
+    folded, pods = folding.fold(job, [build_pod("x"), build_pod("x")])
+    assert [(group.role.value, group.replicas) for group in folded.groups] == [("Node", 3)]
+    assert pods == [build_pod("x")]

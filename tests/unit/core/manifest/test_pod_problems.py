@@ -16,6 +16,8 @@ LIMIT = "container.resources.limits[0]"
 GPU_LIMIT = "container.resources.limits.nvidia.com/gpu"
 MEMORY = "extendedResources.sharedMemory"
 NO_PRIMARY = [("config.primary_container_name", '"primary"')]
+EIGHT = structs.replace(WORKER, processes=8)
+FOUR = {"limits": {"nvidia.com/gpu": "4"}}
 
 
 def requesting(**amounts: str):
@@ -198,10 +200,6 @@ def test_pod_with_a_copilot_from_propeller_is_accepted():
     assert pod(template)["spec"]["containers"][0]["name"] == "pytorch"
     template.k8s_pod.pod_spec["containers"][0]["env"] = []
     assert [field for field, _ in refused(template)] == ["k8sPod.dataConfig"]
-
-
-EIGHT = structs.replace(WORKER, processes=8)
-FOUR = {"limits": {"nvidia.com/gpu": "4"}}
 
 
 @pytest.mark.parametrize(

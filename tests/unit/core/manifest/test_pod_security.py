@@ -6,8 +6,6 @@ import pytest
 from msgspec import structs
 from pods import RUN, WORKER, pod, pod_template, refused, rendered, request
 
-from backend_plugin.core import settings
-from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.job import Placement
 from backend_plugin.core.manifest.pod import find_warnings
 
@@ -137,9 +135,3 @@ def test_warn_mode_accepts_the_pod_with_warnings():
     assert [*find_warnings(request(task), [WORKER])] == []
     broken = rendered({"containers": [{"name": "primary"}], "hostPID": "yes"})
     assert [*find_warnings(request(broken, platform), [WORKER])] == []
-
-
-@pytest.mark.parametrize("value", [{"mode": "baseline"}, {"mode": True}, {"by-namespace": ["a"]}])
-def test_unknown_pod_security_mode_is_rejected(value):
-    with pytest.raises(InvalidSettings):
-        settings.read({"kfpytorch": {"pod-security": value}})

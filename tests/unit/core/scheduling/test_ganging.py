@@ -21,6 +21,12 @@ SINGLE = {"workerReplicas": {"replicas": 0}, "masterReplicas": {"replicas": 1}}
 BACKEND = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 OPERATOR = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
 CONTAINERS = [{"name": "default", "image": "unused"}]
+VOLCANO_BY_BACKEND = {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"}
+VOLCANO_BY_OPERATOR = {"scheduler": "volcano", "pod-groups-by": "operator"}
+IN_ROOT_A = {"scheduler": "yunikorn", "queue": "root.a"}
+GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}'
+TWO = {"workerReplicas": {"replicas": 2}}
+COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
 
 
 def planned(ganging, custom=FIVE, **task):
@@ -181,11 +187,6 @@ def test_queue_label_of_a_task_that_conflicts_with_the_gang_is_rejected():
     ]
 
 
-VOLCANO_BY_BACKEND = {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"}
-VOLCANO_BY_OPERATOR = {"scheduler": "volcano", "pod-groups-by": "operator"}
-IN_ROOT_A = {"scheduler": "yunikorn", "queue": "root.a"}
-
-
 @pytest.mark.parametrize(
     ("scheduler", "part", "key"),
     [
@@ -208,9 +209,6 @@ def test_pod_priority_that_conflicts_with_the_gang_is_rejected():
     roles = {"gang": {"priorityClassName": "high"}, "worker": {"priorityClassName": "low"}}
     (problem,) = refused(BACKEND, {**FIVE, "kfpytorch": roles})
     assert problem.startswith('worker pod.priorityClassName="low": conflicts with the gang, which needs high')
-
-
-GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}'
 
 
 @pytest.mark.parametrize(
@@ -266,10 +264,6 @@ def test_kueue_queue_label_of_a_task_is_kept():
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "b"
     (problem,) = refused({"scheduler": "yunikorn"}, metadata={"metadata": {"labels": label}})
     assert problem.startswith('metadata.labels.kueue.x-k8s.io/queue-name="b": is for kueue, but the gang')
-
-
-TWO = {"workerReplicas": {"replicas": 2}}
-COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
 
 
 def warnings(

@@ -19,6 +19,8 @@ from backend_plugin.core.scheduling.pod_requests import (
 )
 from backend_plugin.core.scheduling.schedulers import yunikorn
 
+BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
+
 
 def container(cpu: str = "", *, limits=None, **fields):
     resources = {"requests": {"cpu": cpu} if cpu else {}, "limits": limits or {}}
@@ -59,9 +61,6 @@ def sidecar(cpu: str):
 )  # fmt: skip
 def test_pod_requests_are_computed_like_kubernetes_does(containers, more, asked):
     assert format_amounts(compute_pod_requests({"containers": containers, **more})) == asked
-
-
-BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
 
 
 def test_missing_container_resources_are_taken_from_the_namespace_defaults():

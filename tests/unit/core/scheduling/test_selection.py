@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - a row a case
 """Tests for the selection of a scheduler from settings, options and capabilities, and for its reasons."""
 
+import msgspec
 import pytest
 from builders import a_run, a_template, reject
 
@@ -12,6 +13,9 @@ from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
 GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io")
 AUTO = {"scheduler": "auto"}
+KUEUE_API = "kueue.x-k8s.io"
+KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
+PRIORITY = {"queue": "b", "minMember": 3, "priorityClassName": "high"}
 
 
 def has(*groups: str, **fields) -> Capabilities:
@@ -99,19 +103,12 @@ def test_other_available_schedulers_are_reported():
     assert "creates a group for every job, which these gangs do not use" in made.reasons[-1]
 
 
-KUEUE_API = "kueue.x-k8s.io"
-KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
-
-
 def coscheduling(by: str, **more: str) -> dict[str, str]:
     return {"scheduler": "coscheduling", "pod-groups-by": by, **more}
 
 
 def volcano(by: str, **more: str) -> dict[str, str]:
     return {"scheduler": "volcano", "pod-groups-by": by, **more}
-
-
-PRIORITY = {"queue": "b", "minMember": 3, "priorityClassName": "high"}
 
 
 @pytest.mark.parametrize(
@@ -281,3 +278,27 @@ def test_gang_settings_decide_on_group_creation_and_detection():
     allowed = {"volcano": {"pod-groups-by": "backend"}}
     assert read(**{"scheduler": "kai", "allowed-schedulers": allowed}) == (True, False)
     assert read(**{"by-namespace": {"a": {"scheduler": "kai"}}}) == (False, False)
+
+
+FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
+
+
+def test_capabilities_that_could_not_be_probed_keep_their_last_value():
+    last = Capabilities(
+        admission_scheduler="yunikorn", operator_scheduler="volcano", queues={"kueue": ("a",)}
+    )
+    now = Capabilities(kubernetes="1.36.1", unknown={**FULL, "operator_scheduler": "none", "kueue": "no"})
+    assert now.with_last_known(last) == Capabilities(
+        kubernetes="1.36.1",
+        admission_scheduler="yunikorn",
+        # The earlier values of these may be outdated.
+        unknown={"suspends_jobs": "exceeded quota", "operator_scheduler": "none", "kueue": "no"},
+    )
+    assert now.with_last_known(NOTHING) == now
+
+
+def test_capabilities_that_were_probed_again_replace_the_last_value():
+    now = Capabilities(admission_scheduler="default-scheduler", suspends_jobs=False)
+    assert now.with_last_known(Capabilities(admission_scheduler="yunikorn", suspends_jobs=True)) == now
+    with pytest.raises(msgspec.ValidationError, match=r"container-defaults\.cpu=1x is not a quantity"):
+        msgspec.convert({"container-defaults": {"cpu": "1x"}}, Capabilities)
