@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 if hasattr(re, "_parser"):
+    from re import _compiler as compiler  # type: ignore[attr-defined]
     from re import _constants as constants  # type: ignore[attr-defined]
     from re import _parser as parser  # type: ignore[attr-defined]
 else:  # Python 3.10
+    import sre_compile as compiler  # type: ignore[no-redef]
     import sre_constants as constants  # type: ignore[no-redef]
     import sre_parse as parser  # type: ignore[no-redef]
 
@@ -206,31 +208,8 @@ def _character(name: Any, value: Any) -> str:
         return chr(value)
     if name is constants.ANY:
         return "x"
-    negated = name is constants.NOT_LITERAL or (value and value[0][0] is constants.NEGATE)
-    if not negated and value[0][0] is constants.LITERAL:
+    if name is constants.IN and value[0][0] is constants.LITERAL:
         return chr(value[0][1])
-    accepts = re.compile(_class_text(name, value))
+    accepts = compiler.compile(parser.SubPattern(parser.State(), [(name, value)]))
     candidates = (chr(each) for each in (*b"x0- ./\nX,:\"'()[]{}$=", *range(32, 0x250)))
     return next((each for each in candidates if accepts.match(each)), "x")
-
-
-def _class_text(name: Any, value: Any) -> str:
-    if name is constants.NOT_LITERAL:
-        return f"[^{re.escape(chr(value))}]"
-    text = ""
-    for kind, what in value:
-        if kind is constants.NEGATE:
-            text += "^"
-        elif kind is constants.LITERAL:
-            text += re.escape(chr(what))
-        elif kind is constants.RANGE:
-            text += f"{re.escape(chr(what[0]))}-{re.escape(chr(what[1]))}"
-        else:
-            text += _CATEGORIES[str(what)]
-    return f"[{text}]"
-
-
-_CATEGORIES = {
-    "CATEGORY_DIGIT": r"\d", "CATEGORY_NOT_DIGIT": r"\D", "CATEGORY_SPACE": r"\s",
-    "CATEGORY_NOT_SPACE": r"\S", "CATEGORY_WORD": r"\w", "CATEGORY_NOT_WORD": r"\W",
-}  # fmt: skip
