@@ -1,10 +1,10 @@
 """Builders for jobs and pods as input of the controller, and accessors for its result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backend_plugin.embedded.operators.base import CreatePod, CreateService, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.base import JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -39,11 +39,11 @@ def stamp(seconds: float = 0) -> str:
     return after(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def a_condition(kind: str, status: str = "True", reason: str = "") -> Manifest:
+def a_condition(kind: str) -> Manifest:
     return {
         "type": kind,
-        "status": status,
-        "reason": f"PyTorchJob{reason or kind}",
+        "status": "True",
+        "reason": f"PyTorchJob{kind}",
         "message": "as it was said",
         "lastUpdateTime": stamp(),
         "lastTransitionTime": stamp(),
@@ -51,7 +51,7 @@ def a_condition(kind: str, status: str = "True", reason: str = "") -> Manifest:
 
 
 def a_pod(short: str, phase: str, **status: Any) -> Manifest:
-    """Build a pod of the job. Options: `exit`, `restarts`, `reason`, `deleted` (seconds from NOW)."""
+    """Build a pod of the job. Options: `exit`, `restarts`, `deleted` (seconds from NOW)."""
     role, _, index = short.partition("-")
     labels = {"operator-name": "pytorchjob-controller", "job-name": "job", "replica-type": role}
     metadata: Manifest = {
@@ -67,27 +67,20 @@ def a_pod(short: str, phase: str, **status: Any) -> Manifest:
 
 
 def _containers(status: Mapping[str, Any]) -> Manifest:
-    if "exit" not in status and "restarts" not in status:
-        return {}
     state: Manifest = {"running": {}}
     if "exit" in status:
-        state = {"terminated": {"exitCode": status["exit"], "reason": status.get("reason", "Error")}}
-    return {
-        "containerStatuses": [{"name": "pytorch", "restartCount": status.get("restarts", 0), "state": state}]
-    }
+        state = {"terminated": {"exitCode": status["exit"], "reason": "Error"}}
+    elif "restarts" not in status:
+        return {}
+    restarts = status.get("restarts", 0)
+    return {"containerStatuses": [{"name": "pytorch", "restartCount": restarts, "state": state}]}
 
 
-def services_of(pods: Sequence[Manifest]) -> list[Manifest]:
-    kept = ("name", "namespace", "labels", "ownerReferences")
-    return [{"metadata": {key: pod["metadata"][key] for key in kept}} for pod in pods]
-
-
-def run_controller(
-    job: Manifest, *pods: Manifest, now: datetime = NOW, upstream: bool = False
-) -> ReconcileResult:
+def run_controller(job: Manifest, *pods: Manifest, now: datetime = NOW) -> ReconcileResult:
     """Run one reconcile pass with a service for every pod."""
-    snapshot = JobSnapshot(job=job, pods=pods, services=services_of(pods), now=now)
-    return reconcile(snapshot, upstream=upstream)
+    kept = ("name", "namespace", "labels", "ownerReferences")
+    services = [{"metadata": {key: pod["metadata"][key] for key in kept}} for pod in pods]
+    return reconcile(JobSnapshot(job=job, pods=pods, services=services, now=now))
 
 
 def conditions(step: ReconcileResult) -> list[str]:
@@ -95,21 +88,6 @@ def conditions(step: ReconcileResult) -> list[str]:
     return [f"{each['type']}={each['status']}" for each in step.status["conditions"]]
 
 
-def replicas(step: ReconcileResult) -> Manifest:
-    """Return the replica statuses of the new status."""
-    statuses = step.status["replicaStatuses"]
-    return {
-        role: {key: value for key, value in each.items() if key != "selector"}
-        for role, each in statuses.items()
-    }
-
-
 def list_actions(step: ReconcileResult) -> list[str]:
-    """Return the actions of a pass as text."""
-    return [f"{type(action).__name__} {_name(action)}".strip() for action in step.actions]
-
-
-def _name(action: Any) -> str:
-    if isinstance(action, CreatePod | CreateService):
-        return str(action.manifest["metadata"]["name"])
-    return getattr(action, "name", "")
+    """Return the actions of a pass that creates nothing, as text."""
+    return [f"{type(action).__name__} {getattr(action, 'name', '')}".strip() for action in step.actions]

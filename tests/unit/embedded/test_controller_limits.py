@@ -3,17 +3,7 @@
 from typing import Any
 
 import pytest
-from operated_jobs import (
-    a_condition,
-    a_job,
-    a_pod,
-    after,
-    conditions,
-    list_actions,
-    replicas,
-    run_controller,
-    stamp,
-)
+from operated_jobs import a_condition, a_job, a_pod, after, conditions, list_actions, run_controller, stamp
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
@@ -32,7 +22,8 @@ def messages(step: Any) -> list[str]:
 def test_pod_recreation_above_the_backoff_limit_ends_the_job() -> None:
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Failed", exit=1, restarts=1)]
     goes_on = run_controller(limited({"backoffLimit": 3}), *pods)
-    assert replicas(goes_on)["Worker"] == {"failed": 1, "restarts": 2}
+    worker = goes_on.status["replicaStatuses"]["Worker"]
+    assert (worker["failed"], worker["restarts"]) == (1, 2)
     assert list_actions(goes_on) == ["DeletePod job-worker-0"]
     ends = run_controller(limited({"backoffLimit": 2}), *pods)
     assert conditions(ends) == ["Created=True", "Running=False", "Failed=True"]
