@@ -3,9 +3,7 @@
 import errno
 import inspect
 import os
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -132,20 +130,3 @@ def test_link_with_a_slash_is_removed_without_its_target(tmp_path: Path) -> None
     link.symlink_to(mine)
     files.remove_tree(f"{link}/")
     assert [*tmp_path.iterdir()] == [mine]
-
-
-def test_damaged_index_is_reported(tmp_path: Path) -> None:
-    with closing(Store.open(tmp_path)) as store:
-        for number in range(120):
-            metadata = {"name": f"p{number}", "namespace": "n"}
-            store.create({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
-    path = tmp_path / "objects.sqlite"
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (page,) = file.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchone()
-        (size,) = file.execute("PRAGMA page_size").fetchone()
-    data = bytearray(path.read_bytes())
-    data[(page - 1) * size : page * size] = bytes(size)
-    path.write_bytes(data)
-    with pytest.raises(StateUnusable, match=r"objects\.sqlite: .*; move it away"):
-        Store.open(tmp_path)
