@@ -11,6 +11,7 @@ from generated import code, table
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 import flytekitplugins.kfpytorch
+from backend_plugin.doctor.registry import CHECKS
 from backend_plugin.kube.api_errors import TABLE
 from kfpytorch_idl.v1 import job_ref_pb2, task_pb2
 
@@ -26,6 +27,11 @@ def build_error_table() -> str:
         for row in TABLE
     )
     return table(["response", "sent again", "create", "get", "delete"], rows)
+
+
+def build_doctor_table() -> str:
+    rows = ([code(check.id), check.level.value, check.proves] for check in CHECKS)
+    return table(["check", "level", "the check passes if"], rows)
 
 
 def build_class_table(name: str) -> str:

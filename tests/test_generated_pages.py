@@ -31,6 +31,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "flyteidl": reference_pages.build_flyteidl_table,
         **{name: partial(reference_pages.build_message_table, name) for name in MESSAGES},
     },
+    "reference/doctor.md": {"checks": reference_pages.build_doctor_table},
     "explanation/kubernetes-api-use.md": {"answers": reference_pages.build_error_table},
     "explanation/timeouts.md": {
         "settings": timeouts_page.build_settings_table,
