@@ -16,10 +16,15 @@ def parts(page: Path) -> list[str]:
     return [found["name"] for found in PART.finditer(page.read_text())]
 
 
+def read_part(page: Path, name: str) -> re.Match[str]:
+    """Return the match of a part of a page."""
+    return next(found for found in PART.finditer(page.read_text()) if found["name"] == name)
+
+
 def agree(page: Path, name: str, expected: str) -> None:
     """Fail if the part differs from the expected text. With UPDATE set, write the part instead."""
-    text = page.read_text()
-    found = next(found for found in PART.finditer(text) if found["name"] == name)
+    found = read_part(page, name)
+    text = found.string
     if os.environ.get("UPDATE"):
         page.write_text(text[: found.start("text")] + expected + text[found.end("text") :])
     else:

@@ -2,11 +2,13 @@
 
 import ast
 import inspect
+import re
 from dataclasses import fields
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
-from generated import code, table
+from generated import code, read_part, table
 
 from backend_plugin.core.judging import messages, verdict_rules
 from backend_plugin.core.settings import judging, loader
@@ -21,68 +23,30 @@ from backend_plugin.shell import (
     reconciler,
 )
 
+PAGE = Path(__file__).parent.parent / "docs/explanation/timeouts.md"
 KEYS = {field: key for key, field in loader._GRACES.items()}
 KUBERNETES = KubernetesOptions()
 
-# Timeouts that no setting changes.
-FIXED = [
-    (connector_service._CREATE_SECONDS, "CreateTask", "then it returns UNAVAILABLE, and Flyte may retry it"),
-    (
-        reconciler.ACCOMPANY_CALL,
-        "CreateTask waits for the pod group of a job",
-        "then the call returns, and the creation continues in the background",
-    ),
-    (
-        job_deleter.DELETE_CALL,
-        "DeleteTask waits for the deletion",
-        "then the call returns, and the deletion continues in the background",
-    ),
-    (
-        KUBERNETES.patience,
-        "one request to the API server, with its retries",
-        "then the request fails",
-    ),
-    (
-        api_client._DENIED,
-        "repeats of a request that the API server rejects with 403",
-        "then the request fails",
-    ),
-    (api_client._ATTEMPT, "one attempt of a request", "then another connection is tried"),
-    (KUBERNETES.silence, "a watch without a byte", "then it is started again from the last received version"),
-    (list_watch._LONGEST_PAUSE, "the longest pause between two attempts to list or watch", ""),
-    (connection._RELOAD, "interval between reads of the credentials", ""),
-    (
-        reconciler.RESYNC_SECONDS,
-        "interval between checks of a job that Flyte does not poll",
-        "a check ends a job that exceeds a time limit",
-    ),
-    (
-        verdict_rules._NEWS,
-        "a failed job waits for a pod that explains the failure",
-        "then the operator's message is the reason",
-    ),
-    (
-        sum(output_collector.READ_PAUSES),
-        "three reads of an ended job's error files and outputs, until one finds a file",
-        "then the job has none",
-    ),
-    (
-        output_collector.PATIENCE,
-        "retries of a read from a store that does not respond",
-        "then only the Kubernetes objects determine the phase",
-    ),
-    (
-        background_operations.LONGEST_PAUSE,
-        "the longest pause before a background operation is retried",
-        "the number of retries has no limit",
-    ),
-    (
-        reconciler.REMEMBERED,
-        "a job that no longer exists stays in the server's cache",
-        "a job that failed before it started is deleted after the same time",
-    ),
-    (orphan_finder.LEAST_AGE, "the age at which a job without an owner may be an orphan", ""),
-]
+# Timeouts that no setting changes, by their ids on the page, which describes them.
+FIXED = {
+    "create-task": connector_service._CREATE_SECONDS,
+    "pod-group": reconciler.ACCOMPANY_CALL,
+    "delete-task": job_deleter.DELETE_CALL,
+    "request": KUBERNETES.patience,
+    "denied": api_client._DENIED,
+    "attempt": api_client._ATTEMPT,
+    "silence": KUBERNETES.silence,
+    "list-pause": list_watch._LONGEST_PAUSE,
+    "credentials": connection._RELOAD,
+    "resync": reconciler.RESYNC_SECONDS,
+    "explanation": verdict_rules._NEWS,
+    "outputs": sum(output_collector.READ_PAUSES),
+    "store": output_collector.PATIENCE,
+    "background": background_operations.LONGEST_PAUSE,
+    "remembered": reconciler.REMEMBERED,
+    "orphan": orphan_finder.LEAST_AGE,
+}
+TIMEOUT = re.compile(r"^\| .*? \| (<!-- (\S+) --> .*?) \| (.*?) \|$", re.MULTILINE)
 
 
 def build_settings_table() -> str:
@@ -119,8 +83,11 @@ def docstrings(kind: type) -> dict[str, str]:
 
 
 def build_server_table() -> str:
-    """Return a table of the fixed timeouts."""
-    return table(["time", "of what", "then"], [[lasting(value), what, then] for value, what, then in FIXED])
+    """Return a table of the fixed timeouts, with the descriptions of the page."""
+    found = TIMEOUT.findall(read_part(PAGE, "server")["text"])
+    assert [name for _, name, _ in found] == [*FIXED]
+    rows = [[lasting(FIXED[name]), what, then] for what, name, then in found]
+    return table(["time", "of what", "then"], rows)
 
 
 def lasting(value: float | timedelta) -> str:
