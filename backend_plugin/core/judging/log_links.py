@@ -11,7 +11,7 @@ from msgspec import structs
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging.context import JudgingContext
-from backend_plugin.core.observed import Job, Pod
+from backend_plugin.core.observed import Job, Pod, ReplicaSpec
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
 
@@ -98,11 +98,19 @@ _STACKDRIVER: Final = (
 @lru_cache(maxsize=64)
 def _is_of_replica(template: str) -> bool:
     """True if the URI template has a variable with a different value for each replica."""
-    return any(match["name"].lower() in _OF_POD for match in _VARIABLE.finditer(template))
+    return any(name.lower() in _OF_POD for name in _split_template(template)[1::2])
+
+
+@lru_cache(maxsize=64)
+def _split_template(template: str) -> list[str]:
+    """Return the text before the first variable, its name, the text after it, and so on."""
+    return _VARIABLE.split(template)
 
 
 def _fill_template(template: str, target: LogLinkTarget) -> str:
-    return _VARIABLE.sub(lambda match: _get_value(match["name"], target), template)
+    parts = _split_template(template).copy()
+    parts[1::2] = [_get_value(name, target) for name in parts[1::2]]
+    return "".join(parts)
 
 
 def _get_value(name: str, target: LogLinkTarget) -> str:
@@ -182,19 +190,24 @@ def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLin
     # A rendezvous assigns the ranks of an elastic job, so the labels cannot contain them.
     processes = 0 if job.elastic else job.nproc_per_node or 0
     listed: list[LogLinkTarget] = []
-    for number, (role, index) in enumerate(_list_places(job)):
+    for role, index, name in _list_labels(job.groups, processes):
         pod = by_replica.get((role, index))
         # Until the pod of a TrainJob exists, the last five characters of its name are unknown.
         pod_name = build_pod_name(job, role, index) if pod is None else pod.name
-        name = f"{role}-{index}{_format_ranks(number * processes, processes)}"
         listed.append(structs.replace(whole_job, name=name, pod_name=pod_name, pod=pod))
     return listed
 
 
-def _list_places(job: Job) -> list[tuple[str, int]]:
-    """Return role and index of each replica, up to `_MOST_PLACES`."""
-    groups = ((group.role, range(min(group.replicas, _MOST_PLACES))) for group in job.groups)
-    return [(role, index) for role, indexes in groups for index in indexes][:_MOST_PLACES]
+# Most jobs of a cluster have one of a few layouts.
+@lru_cache(maxsize=64)
+def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> list[tuple[str, int, str]]:
+    """Return role, index and label of each replica, up to `_MOST_PLACES`."""
+    ranges = ((group.role, range(min(group.replicas, _MOST_PLACES))) for group in groups)
+    places = [(role, index) for role, indexes in ranges for index in indexes][:_MOST_PLACES]
+    return [
+        (role, index, f"{role}-{index}{_format_ranks(number * processes, processes)}")
+        for number, (role, index) in enumerate(places)
+    ]
 
 
 def _format_ranks(first: int, count: int) -> str:
