@@ -7,11 +7,7 @@ from typing import Any, ClassVar, Final
 from flytekitplugins.kfpytorch import quantities
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from flytekitplugins.kfpytorch.validators import (
-    Reader,
-    build_mapping_reader,
-    build_object_name_reader,
-)
+from flytekitplugins.kfpytorch.validators import Reader, build_mapping_reader, build_object_name_reader
 from kfpytorch_common import data_sources
 
 
@@ -34,16 +30,7 @@ def _check_variable(name: object, value: object) -> Iterator[ConfigProblem]:
         yield ConfigProblem("", "...", remedy)
 
 
-_VARIABLES_REMEDY: Final = f"must be a dict of at most {data_sources.MOST_VARIABLES - 1} variables"
-_check_variables: Final = build_mapping_reader(_check_variable, _VARIABLES_REMEDY)
 _read_object_name: Final = build_object_name_reader("an object in the cluster")
-
-
-def _read_variables(value: object) -> object:
-    if not isinstance(value, Mapping) or len(value) >= data_sources.MOST_VARIABLES:
-        raise build_invalid_value(value, _VARIABLES_REMEDY)
-    _check_variables(value)
-    return dict(value)
 
 
 @dataclass(kw_only=True)
@@ -54,7 +41,10 @@ class _Source(ConfigPart):
     secret: str | None = None
     env: Mapping[str, str] | None = None
 
-    readers: ClassVar[Mapping[str, Reader]] = {"secret": _read_object_name, "env": _read_variables}
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "secret": _read_object_name,
+        "env": build_mapping_reader(_check_variable, "must be a dict of variables"),
+    }
 
 
 @dataclass(kw_only=True)

@@ -7,11 +7,9 @@ from typing import ClassVar, Final
 from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from flytekitplugins.kfpytorch.validators import Reader, build_list_reader, is_list
+from flytekitplugins.kfpytorch.validators import Reader, is_list
 from kfpytorch_common import labels
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
-
-DISRUPTION: Final = "DisruptionTarget"
 
 
 def _read_indexes(value: object) -> object:
@@ -42,28 +40,16 @@ class SuccessPolicy(ConfigPart):
 
 
 def _read_exit_codes(value: object) -> object:
-    if not is_list(value) or not value:
-        raise build_invalid_value(value, "must be a list of exit codes such as [42]")
-    if not all(isinstance(code, int) and 0 < code < 256 for code in value):
-        raise build_invalid_value(value, "must be exit codes from 1 to 255")
+    if not is_list(value) or not all(isinstance(code, int) and 0 < code < 256 for code in value):
+        raise build_invalid_value(value, "must be a list of exit codes from 1 to 255, such as [42]")
     return sorted(set(value))
 
 
-def _read_pod_conditions(value: object) -> object:
-    if not isinstance(value, Mapping) or not value:
-        raise build_invalid_value(value, "must be a dict of conditions such as {'ConfigIssue': 'True'}")
-    if not _has_known_statuses(value):
-        raise build_invalid_value(value, f"must have a status of {' or '.join(STATUSES)} for each type")
-    if DISRUPTION in value:
-        raise build_invalid_value(value, f"must not contain {DISRUPTION}: its rule comes before all others")
-    return value
-
-
-def _has_known_statuses(conditions: Mapping[object, object]) -> bool:
-    return all(isinstance(name, str) and status in STATUSES for name, status in conditions.items())
-
-
-STATUSES: Final = ("True", "False", "Unknown")
+def _check_pod_condition(kind: object, status: object) -> Iterator[ConfigProblem]:
+    if kind == "DisruptionTarget":
+        yield ConfigProblem("", status, "has a rule that comes before all others; leave it out")
+    elif not isinstance(kind, str) or status not in ("True", "False", "Unknown"):
+        yield ConfigProblem("", status, "must be 'True' or 'False' or 'Unknown', with the type as key")
 
 
 @dataclass(kw_only=True)
@@ -95,13 +81,14 @@ class PodFailurePolicyRule(ConfigPart):
         "action": validators.build_choice_reader("FailJob", "Ignore", "Count"),
         "exit_codes": _read_exit_codes,
         "operator": validators.build_choice_reader("In", "NotIn"),
-        "pod_conditions": _read_pod_conditions,
+        "pod_conditions": validators.build_mapping_reader(
+            _check_pod_condition, "must be a dict of conditions such as {'ConfigIssue': 'True'}"
+        ),
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        if {"exit_codes", "pod_conditions"} <= sound and (self.exit_codes is None) is (
-            self.pod_conditions is None
-        ):
+        is_unclear = bool(self.exit_codes) is bool(self.pod_conditions)
+        if {"exit_codes", "pod_conditions"} <= sound and is_unclear:
             yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
 
 
@@ -129,15 +116,6 @@ class Topology(ConfigPart):
     }
 
 
-_MOST_RULES: Final = 19
-"""The maximum number of the author's rules: a Job has at most 20, and the backend adds one."""
-_read_rules: Final = build_list_reader(
+read_pod_failure_policy: Final = validators.build_list_reader(
     build_config_reader(PodFailurePolicyRule), "must be a list of PodFailurePolicyRule(...)"
 )
-
-
-def read_pod_failure_policy(value: object) -> object:
-    """Return a valid list of rules unchanged; raise `InvalidValue` for any other value."""
-    if is_list(value) and len(value) > _MOST_RULES:
-        raise build_invalid_value(f"{len(value)} rules", f"must have at most {_MOST_RULES} rules")
-    return _read_rules(value)
