@@ -40,13 +40,14 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     _TASK_TYPE: ClassVar[str] = "pytorch"
 
-    _checked_config: C
-    _pod: PodTemplate | None
-    _author_pod: PodTemplate | None
-    # True if `pod_template` was assigned. Otherwise `_pod_built_for` is the argument `shared_memory` with
-    # which `_pod` was built.
+    author_pod: PodTemplate | None
+    """The pod template that the author passed to ``@task``, or one that was assigned later."""
     _is_pod_final: bool
+    """True if `pod_template` was assigned."""
+    _pod: PodTemplate | None
     _pod_built_for: bool | None
+    """The argument `shared_memory` with which `_pod` was built; None if it was not built."""
+    _checked_config: C
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
         definition.require_valid_task(task_config, kwargs)
@@ -60,7 +61,7 @@ class _DistributedTask(PythonFunctionTask[C]):
             task_type_version=_TASK_TYPE_VERSION,
             **kwargs,
         )
-        self._author_pod, self._is_pod_final, self._pod_built_for = self._pod, False, None
+        self._is_pod_final, self._pod_built_for = False, None
 
     @property
     def _task_config(self) -> C:
@@ -81,32 +82,27 @@ class _DistributedTask(PythonFunctionTask[C]):
         It is built on first access, because this imports kubernetes. A template that was assigned to this
         property is returned as it is, without added shared memory.
         """
+        if self._is_pod_final:
+            return self.author_pod
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
-        if not self._is_pod_final and self._pod_built_for is not wanted:
-            self._pod = pods.build(self._author_pod, shared_memory=wanted)
+        if self._pod_built_for is not wanted:
+            self._pod = pods.build(self.author_pod, shared_memory=wanted)
             self._pod_built_for = wanted
         return self._pod
 
     @pod_template.setter
     def pod_template(self, template: PodTemplate | None) -> None:
-        self._pod = template
+        self.author_pod = template
         self._is_pod_final = True
-
-    @property
-    def author_pod(self) -> PodTemplate | None:
-        """The pod template that the author passed to ``@task``, or one that was assigned later."""
-        return self._pod if self._is_pod_final else self._author_pod
 
     def _has_default_pod(self) -> bool:
         """True if the pod template only adds shared memory, so that kubernetes is not needed.
 
-        False if code has read `pod_template`, which may have changed it, or if a subclass overrides it.
+        False if code has read `pod_template`, which may have changed it.
         """
         is_untouched = self._pod_built_for is None and not self._is_pod_final
-        if not is_untouched or type(self).pod_template is not _DistributedTask.pod_template:
-            return False
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
-        return wanted and self._author_pod is None
+        return is_untouched and wanted and self.author_pod is None
 
     def _get_container(self, settings: SerializationSettings) -> Container:
         """Return the container of the replicas, with amounts such as ``gpu=1`` as text.

@@ -162,27 +162,12 @@ def test_numeric_amounts_are_serialized_as_text_also_after_the_template_was_read
     assert made.get_k8s_pod(SETTINGS).to_flyte_idl() == before.to_flyte_idl()
 
 
-class Labelled(module.PytorchElasticFunctionTask):
-    """A task whose class changes the template."""
-
-    @property
-    def pod_template(self) -> PodTemplate | None:
-        """The template with labels of a team."""
-        template = super().pod_template
-        return None if template is None else replace(template, labels={"team": "a"})
-
-    @pod_template.setter
-    def pod_template(self, template: PodTemplate | None) -> None:
-        module.PytorchElasticFunctionTask.pod_template.__set__(self, template)
-
-
 def test_changes_of_the_built_pod_template_are_serialized() -> None:
     made = defined(Elastic())
     made.pod_template.labels = {"team": "a"}
-    for each in (made, Labelled(Elastic(), train)):
-        pod = each.get_k8s_pod(SETTINGS)
-        assert pod.metadata.labels == {"team": "a"}
-        assert pod.pod_spec["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    pod = made.get_k8s_pod(SETTINGS)
+    assert pod.metadata.labels == {"team": "a"}
+    assert pod.pod_spec["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
 
 
 def test_assigned_pod_template_is_serialized_as_it_is() -> None:
