@@ -71,7 +71,7 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
             template conflicts with the shared memory.
     """
     if template is not None and isinstance(template.pod_spec, Mapping):
-        spec = convert_to_model("V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
+        spec = _convert_to_model("V1PodSpec", {"containers": [], **template.pod_spec}, "pod_spec")
         template = dataclasses.replace(template, pod_spec=spec)
     if not shared_memory:
         return template
@@ -90,7 +90,7 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     """
     for problem in find_problems(pod_template, shared_memory=True):
         raise ValueError(problem)
-    models = import_models()
+    models = _import_models()
     spec = models.V1PodSpec(containers=[]) if pod_template.pod_spec is None else pod_template.pod_spec
     volume = models.V1Volume(name=VOLUME_NAME, empty_dir=models.V1EmptyDirVolumeSource(medium="Memory"))
     mount = models.V1VolumeMount(name=VOLUME_NAME, mount_path=MOUNT_PATH)
@@ -136,7 +136,7 @@ def serialize_default_pod(container: Container) -> K8sPod:
 
 def _find_container(spec: object, name: str) -> Any:
     containers = _list_items(spec, "containers")
-    return next((container for container in containers if _get_field(container, "name") == name), None)
+    return next((each for each in containers if _get_field(each, "name") == name), None)
 
 
 def _list_items(holder: object, name: str) -> list[Any]:
@@ -159,38 +159,28 @@ _LIST: Final = re.compile(r"[lL]ist\[(.*)\]")
 _DICT: Final = re.compile(r"(?:dict\(|Dict\[)\w+, (.*)[\])]")
 
 
-def import_models() -> Any:
-    """Return the models of the installed kubernetes package, which is imported on first use."""
+def _import_models() -> Any:
     from kubernetes.client import models  # Takes most of a second; most processes do not need it.
 
     return models
 
 
-def convert_to_model(type_name: str, value: object, path: str) -> Any:
+def _convert_to_model(type_name: str, value: object, path: str) -> Any:
     """Convert a value and all values within it to kubernetes models.
 
-    Args:
-        type_name: The type of the value: ``V1PodSpec``, ``list[V1Container]``, ``str``, ...
-        value: A dict with the keys of a manifest or of the models. Any other value is returned unchanged.
-        path: The path of the value, for messages.
-
-    Raises:
-        ValueError: If a dict has an unknown field or lacks a required one.
+    A dict has the keys of a manifest or of the models. A value other than a dict or list is returned
+    unchanged. `path` is the path of the value, for messages.
     """
     if isinstance(value, Mapping):
-        return _convert_mapping(type_name, value, path)
+        if match := _DICT.fullmatch(type_name):
+            return {key: _convert_to_model(match[1], item, f"{path}.{key}") for key, item in value.items()}
+        cls = getattr(_import_models(), type_name, None)
+        return value if cls is None else _build_model(cls, value, path)
     if is_list(value) and (match := _LIST.fullmatch(type_name)):
-        return [convert_to_model(match[1], item, f"{path}[{place}]") for place, item in enumerate(value)]
+        return [_convert_to_model(match[1], item, f"{path}[{place}]") for place, item in enumerate(value)]
     if type_name == "str" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)  # Manifests may contain `cpu: 4`; the models require text.
     return value
-
-
-def _convert_mapping(type_name: str, value: Mapping[str, object], path: str) -> Any:
-    if match := _DICT.fullmatch(type_name):
-        return {key: convert_to_model(match[1], item, f"{path}.{key}") for key, item in value.items()}
-    cls = getattr(import_models(), type_name, None)
-    return value if cls is None else _build_model(cls, value, path)
 
 
 def _build_model(cls: Any, value: Mapping[str, object], path: str) -> Any:
@@ -201,7 +191,7 @@ def _build_model(cls: Any, value: Mapping[str, object], path: str) -> Any:
         if name not in cls.attribute_map:
             hint = suggest_name(key, list(names))
             raise ValueError(f"{path}.{key}: {cls.__name__} has no such field{hint}")
-        arguments[name] = convert_to_model(cls.openapi_types[name], item, f"{path}.{key}")
+        arguments[name] = _convert_to_model(cls.openapi_types[name], item, f"{path}.{key}")
     try:
         return cls(**arguments)
     except ValueError as error:
