@@ -146,23 +146,16 @@ READERS: Final[Mapping[str, Reader]] = {
 }
 
 
-_STORAGE_REMEDIES: Final = {
-    (True, True, True): "the runtime has the volume; leave it out",
-    (True, False, True): "the runtime has the volume; leave it out",
-    (False, False, True): "has no dataset or model; leave it out",
-    (False, True, False): (
-        "dataset and model need a volume; write storage='50Gi' or storage=Storage(claim='...')"
-    ),
-}
-"""Remedies by three flags: the `TrainJob` has a runtime, has a data set or a model, and has a storage."""
-
-
 def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
     """Yield the contradictions between the data set, model, storage and runtime of a `TrainJob`."""
     has_source = options.dataset is not None or options.model is not None
-    has = (options.runtime is not None, has_source, options.storage is not None)
-    if has in _STORAGE_REMEDIES:
-        yield ConfigProblem("storage", options.storage, _STORAGE_REMEDIES[has])
+    if options.storage is None:
+        if has_source and options.runtime is None:
+            remedy = "dataset and model need a volume; write storage='50Gi' or storage=Storage(claim='...')"
+            yield ConfigProblem("storage", None, remedy)
+    elif options.runtime is not None or not has_source:
+        remedy = "a new volume is only for a dataset or model without a runtime; leave it out"
+        yield ConfigProblem("storage", options.storage, remedy)
     uri = options.dataset.uri if options.dataset is not None else ""
     if options.runtime is None and uri.startswith(data_sources.CACHE_SCHEME):
         yield ConfigProblem("dataset.uri", uri, f"{data_sources.CACHE_REFUSAL}; {data_sources.CACHE_REMEDY}")

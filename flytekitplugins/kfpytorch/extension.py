@@ -67,17 +67,10 @@ class Gang(ConfigPart):
 
 def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigProblem]:
     """Yield a problem if ``min_member`` is set and is not between `low` and `high`, numbers of replicas."""
-    if gang is None or gang.min_member is None:
-        return
-    if gang.min_member > high:
-        remedy = f"is more than the {high} replicas of the task, so none would start; write at most {high}"
-        yield ConfigProblem("gang.min_member", gang.min_member, remedy)
-    elif gang.min_member < low:
-        remedy = (
-            f"is fewer than the {low} nodes with which training begins, so they would wait for others; "
-            f"write at least {low}"
-        )
-        yield ConfigProblem("gang.min_member", gang.min_member, remedy)
+    least = None if gang is None else gang.min_member
+    if least is not None and not low <= least <= high:
+        remedy = f"must be from {low}, with which training begins, to {high}, all replicas of the task"
+        yield ConfigProblem("gang.min_member", least, remedy)
 
 
 def _read_package(package: object) -> object:

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.extension import TrainJob
 
 _OF_TORCH: Final = frozenset({"start_method", "monitor_interval", "max_restarts", "rdzv_configs"})
-_NOT_OF_MPI: Final = {
-    "topology": "cannot place an MPI job, whose launcher is a Job of its own; leave it out",
-    "success_policy": "cannot select nodes of an MPI job, which all end with mpirun; leave it out",
-    "runtime": "has an image of its own for the nodes of an MPI job, without the task; leave it out",
-}
+_NOT_OF_MPI: Final = ("topology", "success_policy", "runtime")
 
 
 class FrameworkNotInstalled(ImportError):
@@ -57,8 +53,9 @@ def check_launcher(
     if nodes < 2:
         remedy = "leaves the launcher of mpirun without another node; use at least 2 nodes"
         yield ConfigProblem(field, value, remedy)
-    for name, remedy in _NOT_OF_MPI.items():
+    for name in _NOT_OF_MPI:
         if (option := getattr(train_job, name)) is not None:
+            remedy = "cannot be combined with mpirun, whose launcher is a Job of its own; leave it out"
             yield ConfigProblem(f"train_job.{name}", option, remedy)
 
 
