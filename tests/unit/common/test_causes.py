@@ -93,35 +93,6 @@ def test_root_cause_does_not_depend_on_the_order_of_failures(places: list[int]) 
     assert select_root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
 
 
-FAILURES = st.builds(
-    Failure,
-    rank=st.integers(0, 9),
-    replica=st.just("worker-0"),
-    exit_code=st.sampled_from([1, 3, -9, -15]),
-    time_ns=st.integers(0, 5),
-    exception=st.sampled_from(["", "ValueError", "RuntimeError"]),
-    message=st.sampled_from(["", "wrong", LOST]),
-    from_torch=st.booleans(),
-    stopped=st.booleans(),
-)
-
-
-@given(st.lists(FAILURES, min_size=1, max_size=8))
-def test_root_cause_is_the_earliest_failure_of_the_most_relevant_kind(failures: list[Failure]) -> None:
-    cause = select_root_cause(failures)
-    running = [each for each in failures if not each.stopped]
-    wordless = [each for each in running if not each.exception]
-    own = [each for each in running if each.exception and not is_consequence(each)]
-    kind = wordless or own or running or failures
-    assert cause in kind
-    assert cause.time_ns == min(each.time_ns for each in kind)
-
-
-def test_empty_list_of_failures_has_no_root_cause() -> None:
-    with pytest.raises(ValueError, match="empty"):
-        select_root_cause([])
-
-
 CAUSES: list[tuple[Cause, list[Failure]]] = [
     (Cause.OOM_GPU, [
         raised_by_torch("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),

