@@ -1,23 +1,26 @@
 """Fork servers of every kind, for the tests in this folder."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from processes import ForkCaller
 
 from kfpytorch_common.forkserver import launch
+from kfpytorch_common.forkserver.launch import ForkServer
 
-FORKED, INTERPRETERS = "forked", "fresh interpreters"
 
-
-@pytest.fixture(params=[FORKED, INTERPRETERS])
-def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkCaller]:
-    """Yield a caller with a server: a fork, or a new interpreter that does not fork."""
-    if request.param == INTERPRETERS:
-        monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
+@pytest.fixture
+def connect() -> Iterator[Callable[[ForkServer], ForkCaller]]:
+    """Yield a function that returns a caller of a server; the server stops at the end."""
     with contextlib.ExitStack() as ending:
-        server = (
-            launch.start_forked_server(()) if request.param == FORKED else launch.start_fresh_server(["json"])
-        )
-        yield ForkCaller(server, ending)
+        yield lambda server: ForkCaller(server, ending)
+
+
+@pytest.fixture(params=["forked", "fresh interpreters"])
+def caller(request, monkeypatch, connect) -> ForkCaller:
+    """Return a caller with a server: a fork, or a new interpreter that does not fork."""
+    if request.param == "forked":
+        return connect(launch.start_forked_server(()))
+    monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
+    return connect(launch.start_fresh_server(["json"]))

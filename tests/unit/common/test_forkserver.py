@@ -9,10 +9,9 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from processes import HERE, ForkCaller, all_gone
@@ -20,7 +19,10 @@ from targets import ClassRaises, Finalized
 
 from kfpytorch_common.forkserver import client, launch
 from kfpytorch_common.forkserver.child import ASK_WHERE, EXIT_BROKEN
+from kfpytorch_common.forkserver.launch import ForkServer
 from kfpytorch_common.loaded_modules import find_loaded
+
+Connect: TypeAlias = Callable[[ForkServer], ForkCaller]
 
 
 def test_child_gets_all_properties_of_its_spec(caller: ForkCaller, tmp_path: Path) -> None:
@@ -127,22 +129,18 @@ def test_module_under_another_name_adds_nothing_to_the_path(monkeypatch: pytest.
     assert added.isdisjoint(client.build_import_path())
 
 
-def test_interpreter_that_cannot_start_shows_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpreter_that_cannot_start_shows_the_reason(connect: Connect, tmp_path, monkeypatch) -> None:
     (tmp_path / "ctypes.py").write_text("raise ImportError('a file of the user hides ctypes')")
     monkeypatch.setenv("FLYTE_KFPYTORCH_FORK", "0")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with ExitStack() as ending:
-        child = ForkCaller(launch.start_fresh_server(()), ending).start("leave_log_lines")
-        assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
+    child = connect(launch.start_fresh_server(())).start("leave_log_lines")
+    assert (child.code(), "a file of the user hides ctypes" in child.out.read()) == (1, True)
 
 
 @pytest.mark.parametrize("start", [launch.start_forked_server, launch.start_fresh_server])
-def test_log_records_of_a_child_are_flushed_at_exit(start: Callable[[tuple[str, ...]], Any]) -> None:
-    with ExitStack() as ending:
-        child = ForkCaller(start(()), ending).start("leave_log_lines")
-        assert (child.code(), child.out.read()) == (0, "from the log\n")
+def test_log_records_of_a_child_are_flushed_at_exit(connect: Connect, start: Any) -> None:
+    child = connect(start(())).start("leave_log_lines")
+    assert (child.code(), child.out.read()) == (0, "from the log\n")
 
 
 def test_write_to_a_closed_pipe_raises_and_does_not_kill_the_child(caller: ForkCaller) -> None:
@@ -186,25 +184,22 @@ def test_child_may_start_children_and_receives_their_exits(caller: ForkCaller) -
     assert all_gone(grandchild, within=2.0)
 
 
-def test_only_a_forked_server_inherits_a_value_without_pickling() -> None:
+def test_only_a_forked_server_inherits_a_value_without_pickling(connect: Connect) -> None:
     held = threading.Lock()
     held.acquire()
     value = {"function": lambda x: x + 1, "lock": held}
-    with ExitStack() as ending:
-        forked = ForkCaller(launch.start_forked_server((), value), ending)
-        assert forked.start("tell_inherited").read_message() == {"called": 21, "free": False}
-        fresh = ForkCaller(launch.start_fresh_server(()), ending)
-        assert fresh.start("tell_inherited").read_message() is None
+    forked = connect(launch.start_forked_server((), value))
+    assert forked.start("tell_inherited").read_message() == {"called": 21, "free": False}
+    fresh = connect(launch.start_fresh_server(()))
+    assert fresh.start("tell_inherited").read_message() is None
 
 
-def test_finalizer_of_a_child_runs_although_the_server_has_others() -> None:
+def test_finalizer_of_a_child_runs_although_the_server_has_others(connect: Connect) -> None:
     ours = Finalized()
     end = weakref.finalize(ours, print, "this one is not the child's")
-    with ExitStack() as ending:
-        ending.callback(end.detach)
-        forked = ForkCaller(launch.start_forked_server((), {}), ending)
-        child = forked.start("leave_finalizer")
-        assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
+    child = connect(launch.start_forked_server((), {})).start("leave_finalizer")
+    end.detach()
+    assert (child.code(), child.all_told(), child.out.read()) == (0, ["finalizer"], "")
 
 
 def test_exit_handlers_and_partial_lines_of_the_caller_stay_with_the_caller() -> None:
@@ -223,28 +218,24 @@ READ_LATER = [
 ]
 
 
-def test_server_is_unsuitable_if_it_ended_or_variables_read_at_import_changed() -> None:
-    with ExitStack() as ending:
-        dead, stopped = (ForkCaller(launch.start_fresh_server(()), ending).server for _ in range(2))
-        for name in (*READ_AT_IMPORT, *READ_LATER):
-            without = {key: value for key, value in dead.env.items() if key != name}
-            suitable = [dead.is_suitable(without | {name: value}) for value in ("1", "2")]
-            assert suitable == [name in READ_AT_IMPORT] * 2, name
-        assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (True, True)
-        os.kill(dead.pid, signal.SIGKILL)
-        stopped.stop()
-        assert all_gone(dead.pid, stopped.pid, within=2.0)
-        assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (False, False)
+def test_server_is_unsuitable_if_it_ended_or_variables_read_at_import_changed(connect: Connect) -> None:
+    dead, stopped = (connect(launch.start_fresh_server(())).server for _ in range(2))
+    for name in (*READ_AT_IMPORT, *READ_LATER):
+        without = {key: value for key, value in dead.env.items() if key != name}
+        suitable = [dead.is_suitable(without | {name: value}) for value in ("1", "2")]
+        assert suitable == [name in READ_AT_IMPORT] * 2, name
+    assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (True, True)
+    os.kill(dead.pid, signal.SIGKILL)
+    stopped.stop()
+    assert all_gone(dead.pid, stopped.pid, within=2.0)
+    assert (dead.is_suitable(dead.env), stopped.is_suitable(stopped.env)) == (False, False)
 
 
-def test_unloadable_module_does_not_break_the_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unloadable_module_does_not_break_the_children(connect: Connect, tmp_path, monkeypatch) -> None:
     # A fresh server loads no module from the working directory.
     for name in ("selectors", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
     monkeypatch.chdir(tmp_path)
-    with ExitStack() as ending:
-        unharmed = ForkCaller(launch.start_fresh_server(["no_such_module", "json"]), ending)
-        monkeypatch.undo()
-        assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0
+    unharmed = connect(launch.start_fresh_server(["no_such_module", "json"]))
+    monkeypatch.undo()
+    assert unharmed.start("end", {"how": "code", "code": 0}).code() == 0

@@ -1,14 +1,11 @@
 """Ends of a server, its caller or a child leave no process and no directory."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,6 @@ import pytest
 from processes import HERE, ForkCaller, all_gone, eventually
 
 from kfpytorch_common.forkserver import client, launch
-
-BOTH = pytest.mark.parametrize("kind", ["fresh", "forked"])
 
 
 @pytest.mark.parametrize(
@@ -112,21 +107,7 @@ def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(
     assert all_gone(*(child.pid for child in children), within=2.0)
 
 
-@contextlib.contextmanager
-def somebody(kind: str, scratch: Path) -> Iterator[tuple[int, list[int]]]:
-    """Start a caller in its own process, and yield its pid and the pids of its descendants."""
-    command = f"import targets; targets.caller({kind!r}, {str(scratch)!r})"
-    with subprocess.Popen(
-        [sys.executable, "-c", command], cwd=HERE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        pids = json.loads(process.stdout.readline())
-        try:
-            yield process.pid, pids
-        finally:
-            process.kill()
-
-
-@BOTH
+@pytest.mark.parametrize("kind", ["fresh", "forked"])
 @pytest.mark.parametrize(
     "signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name
 )
@@ -134,9 +115,11 @@ def test_killed_caller_leaves_no_process_and_no_directory(
     kind: str, signum: signal.Signals, tmp_path: Path
 ) -> None:
     scratch = tmp_path / "scratch"
-    with somebody(kind, scratch) as (pid, pids):
+    command = [sys.executable, "-c", f"import targets; targets.caller({kind!r}, {str(scratch)!r})"]
+    with subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, text=True) as process:
+        pids = json.loads(process.stdout.readline())
         scratch.mkdir()
-        os.kill(pid, signum)
+        process.send_signal(signum)
         assert all_gone(*pids, within=2.0)
     assert eventually(lambda: not scratch.exists(), 2.0)
 
@@ -163,21 +146,16 @@ def test_server_ignores_signals_of_the_terminal(caller: ForkCaller) -> None:
     assert caller.start("end", {"how": "code", "code": 0}).code() == 0
 
 
-@BOTH
-def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(kind: str) -> None:
-    with ExitStack() as ending:
-        own = ForkCaller(
-            launch.start_fresh_server(()) if kind == "fresh" else launch.start_forked_server(()), ending
-        )
-        pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
-        if pid == 0:
-            time.sleep(4)
-            os._exit(0)
-        started = time.monotonic()
-        own.server.stop()
-        seconds = time.monotonic() - started
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(caller: ForkCaller) -> None:
+    pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
+    if pid == 0:
+        time.sleep(4)
+        os._exit(0)
+    started = time.monotonic()
+    caller.server.stop()
+    seconds = time.monotonic() - started
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
     assert seconds < 2
 
 
@@ -193,13 +171,11 @@ def test_server_can_be_stopped_while_it_loads_modules(
     assert time.monotonic() - started < 2
 
 
-def test_copy_of_a_server_in_a_forked_process_cannot_stop_it() -> None:
-    with ExitStack() as ending:
-        own = ForkCaller(launch.start_fresh_server(()), ending)
-        pid = os.fork()
-        if pid == 0:
-            suited = own.server.is_suitable(own.server.env)
-            own.server.stop()
-            os._exit(1 if suited else 0)
-        assert os.waitpid(pid, 0) == (pid, 0)
-        assert own.start("end", {"how": "code", "code": 0}).code() == 0
+def test_copy_of_a_server_in_a_forked_process_cannot_stop_it(caller: ForkCaller) -> None:
+    pid = os.fork()
+    if pid == 0:
+        suited = caller.server.is_suitable(caller.server.env)
+        caller.server.stop()
+        os._exit(1 if suited else 0)
+    assert os.waitpid(pid, 0) == (pid, 0)
+    assert caller.start("end", {"how": "code", "code": 0}).code() == 0
