@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from flytekit import ImageSpec, Resources
+from flytekit import Resources
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,77 +37,57 @@ def refusal(config: Any, **arguments: Any) -> tuple[str, ...]:
 # Upstream's forms.
 
 
-@pytest.mark.parametrize(
-    ("config", "by_position"),
-    [
-        (RunPolicy(CleanPodPolicy.ALL, 1, 2, 3), "clean_pod_policy ttl_seconds_after_finished"),
-        (Worker("i", None, Resources(), 4, RestartPolicy.NEVER), "image requests limits replicas"),
-        (Master("i", None, Resources(), RestartPolicy.NEVER), "image requests limits restart_policy"),
-        (PyTorch(Master(), Worker(), None, 3, False), "master worker run_policy num_workers"),
-        (Elastic(2, 4, "fork", 1, 3, {}, False, None), "nnodes nproc_per_node start_method"),
-    ],
-)
-def test_positional_fields_have_the_order_of_upstream(config: Any, by_position: str) -> None:
-    names = [field.name for field in fields(config) if not field.kw_only]
-    assert " ".join(names).startswith(by_position)
-
-
-def test_defaults_equal_those_of_upstream() -> None:
-    assert vars(PyTorch()) == {
-        "master": Master(image=None, requests=None, limits=None, restart_policy=None),
-        "worker": Worker(image=None, requests=None, limits=None, replicas=None, restart_policy=None),
-        "run_policy": None,
-        "num_workers": None,
-        "increase_shared_mem": True,
-        "gang": None,
-        "train_job": None,
-    }
-    assert vars(Elastic()) == {
-        "nnodes": 1,
-        "nproc_per_node": 1,
-        "start_method": "spawn",
-        "monitor_interval": 5,
-        "max_restarts": 0,
-        "rdzv_configs": {"timeout": 900, "join_timeout": 900},
-        "increase_shared_mem": True,
-        "run_policy": None,
-        "gang": None,
-        "train_job": None,
-    }
-
-
 OF_ROLES = (
     *("resources", "num_retries"),
     *("node_selector", "tolerations", "pod_template", "priority_class_name"),
 )
-OURS = {Master: OF_ROLES, Worker: OF_ROLES, PyTorch: ("gang", "train_job"), Elastic: ("gang", "train_job")}
+OF_JOBS = ("gang", "train_job")
+UPSTREAM: list[tuple[Any, dict[str, Any], tuple[str, ...]]] = [
+    (
+        RunPolicy,
+        dict.fromkeys(
+            ["clean_pod_policy", "ttl_seconds_after_finished", "active_deadline_seconds", "backoff_limit"]
+        ),
+        (),
+    ),
+    (Master, dict.fromkeys(["image", "requests", "limits", "restart_policy"]), OF_ROLES),
+    (Worker, dict.fromkeys(["image", "requests", "limits", "replicas", "restart_policy"]), OF_ROLES),
+    (
+        PyTorch,
+        {
+            "master": Master(),
+            "worker": Worker(),
+            "run_policy": None,
+            "num_workers": None,
+            "increase_shared_mem": True,
+        },
+        OF_JOBS,
+    ),
+    (
+        Elastic,
+        {
+            "nnodes": 1,
+            "nproc_per_node": 1,
+            "start_method": "spawn",
+            "monitor_interval": 5,
+            "max_restarts": 0,
+            "rdzv_configs": {"timeout": 900, "join_timeout": 900},
+            "increase_shared_mem": True,
+            "run_policy": None,
+        },
+        OF_JOBS,
+    ),
+]
 
 
-@pytest.mark.parametrize("config", OURS)
-def test_added_fields_are_keyword_only(config: Any) -> None:
-    assert tuple(field.name for field in fields(config) if field.kw_only) == OURS[config]
-    positional = [getattr(config(), field.name) for field in fields(config) if not field.kw_only]
-    with pytest.raises(TypeError):
-        config(*positional, None)
-    assert config(**dict.fromkeys(OURS[config])) == config()
-
-
-def test_configs_share_no_mutable_defaults() -> None:
-    PyTorch().worker.replicas = 4
-    Elastic().rdzv_configs["timeout"] = 1
-    assert (PyTorch().worker.replicas, Elastic().rdzv_configs["timeout"]) == (None, 900)
-
-
-def test_policy_enums_have_the_values_of_upstream() -> None:
-    assert {policy.name: policy.value for policy in RestartPolicy} == {"ALWAYS": 2, "FAILURE": 1, "NEVER": 0}
-    assert {policy.name: policy.value for policy in CleanPodPolicy} == {"NONE": 0, "RUNNING": 1, "ALL": 2}
-
-
-@pytest.mark.parametrize("config", [Elastic(), Master(), PyTorch(), RunPolicy(), Worker()])
-def test_config_can_be_copied_pickled_and_evaluated_from_its_repr(config: Any) -> None:
-    assert copy.deepcopy(config) == config
-    assert pickle.loads(pickle.dumps(config)) == config
-    assert eval(repr(config)) == config
+@pytest.mark.parametrize(("config", "defaults", "added"), UPSTREAM)
+def test_fields_are_those_of_upstream_and_others_by_keyword(
+    config: Any, defaults: dict[str, Any], added: tuple[str, ...]
+) -> None:
+    positional = [(each.name, getattr(config(), each.name)) for each in fields(config) if not each.kw_only]
+    assert positional == [*defaults.items()]
+    assert tuple(each.name for each in fields(config) if each.kw_only) == added
+    assert config(*defaults.values(), **dict.fromkeys(added)) == config()
 
 
 # The guide's forms.
@@ -141,9 +121,7 @@ def test_resources_may_be_request_and_limit_pairs() -> None:
     assert worker.requests_and_limits() == (Resources(cpu="1", mem="4Gi"), Resources(cpu="2", mem="4Gi"))
 
 
-def test_image_may_be_an_image_spec_and_a_run_policy_an_empty_dict() -> None:
-    spec = ImageSpec(name="trainer", registry="example.com")
-    assert Worker(image=spec).image is spec
+def test_run_policy_may_be_an_empty_dict() -> None:
     assert PyTorch(run_policy={}).run_policy is None
 
 
