@@ -30,7 +30,7 @@ from kfpytorch_common.loaded_modules import find_loaded
 EXIT_BROKEN: Final = 70
 """The exit code of a child that could not run its target (EX_SOFTWARE of sysexits.h)."""
 
-ASK_WHERE: Final = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
+ASK_WHERE: Final = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else 29  # SIGINFO of macOS.
 """The signal that requests the stack of a process; a child ignores it until its target handles it."""
 
 _FILE: Final = io.IOBase.__mro__[-2]
@@ -184,8 +184,7 @@ def _reset_signals() -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if ASK_WHERE is not None:
-        signal.signal(ASK_WHERE, signal.SIG_IGN)
+    signal.signal(ASK_WHERE, signal.SIG_IGN)
 
 
 def _reset_exit_handlers() -> None:

@@ -42,14 +42,12 @@ class Console:
         if self.directory is not None:
             slot.log = (self.directory / slot.log_name).open("wb", buffering=0)
         self.slots.append(slot)
-        has_terminal = interactive and self._shows_terminal()
+        # The parent of this process may have closed its standard output.
+        shows_terminal = not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
+        has_terminal = interactive and shows_terminal
         streams, slot.ends = open_terminal(slot) if has_terminal else open_pipes(slot)
         self._streams |= {stream.fd: stream for stream in streams}
         return slot
-
-    def _shows_terminal(self) -> bool:
-        # The parent of this process may have closed its standard output.
-        return not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
 
     def set_rank(self, number: int, rank: int) -> None:
         """Set the rank of the process with the slot `number`, for its output prefix and its log's name."""

@@ -24,9 +24,6 @@ ENDED_FILE_NAME = "ended.json"
 RANKS_FILE_NAME = "ranks.json"
 STACK_FILE_NAME = "stack.txt"
 
-ASK_WHERE = child.ASK_WHERE
-"""The signal that makes a worker write its stack; None on a system without real-time signals."""
-
 _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _STACK = re.compile(
     r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?){0,500})", re.MULTILINE
@@ -178,8 +175,7 @@ def enable_stack_dumps(directory: Path) -> None:
     file = (directory / STACK_FILE_NAME).open("a")
     # A native thread has no Python stack; that of the main thread shows the operation it belongs to.
     faulthandler.enable(file, all_threads=True)
-    if ASK_WHERE is not None:
-        faulthandler.register(ASK_WHERE, file, all_threads=False)
+    faulthandler.register(child.ASK_WHERE, file, all_threads=False)
 
 
 def read_stacks(directory: Path) -> str:

@@ -232,16 +232,13 @@ def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
         return None
     loaded = catch(lambda: result.load(directory))
     if isinstance(loaded, Caught):
-        ended.failures = [_build_load_failure(loaded.error)]
+        rank_zero = failure_file.WorkerIdentity(replica="", rank=0, local_rank=None)
+        failure = failure_file.build_failure(loaded.error, rank_zero, recoverable=False)
+        message = f"the result of rank 0 cannot be loaded: {failure.message}"
+        ended.failures = [replace(failure, message=message)]
         return None
     outcome: result.ElasticWorkerResult = loaded
     return outcome
-
-
-def _build_load_failure(error: BaseException) -> Failure:
-    identity = failure_file.WorkerIdentity(replica="", rank=0, local_rank=None)
-    failure = failure_file.build_failure(error, identity, recoverable=False)
-    return replace(failure, message=f"the result of rank 0 cannot be loaded: {failure.message}")
 
 
 def return_result(outcome: result.ElasticWorkerResult | None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from flytekitplugins.kfpytorch.worker import failure_file
 from kfpytorch_common.causes import Failure
+from kfpytorch_common.forkserver.child import ASK_WHERE
 from kfpytorch_common.forkserver.client import ChildSpec, Client
 
 
@@ -92,12 +93,10 @@ class ProcessGroup:
         return any(member.code for member in self.members)
 
     def request_stacks(self) -> bool:
-        """Make all running replicas and workers write their stacks; True if there are any that can."""
+        """Make all running replicas and workers write their stacks; True if there are any."""
         running = [member for member in self.list_running() if not member.process.is_agent]
-        if failure_file.ASK_WHERE is None:
-            return False
         for member in running:
-            self.client.signal_child(member.child, failure_file.ASK_WHERE)
+            self.client.signal_child(member.child, ASK_WHERE)
         return bool(running)
 
     def stop(self, signum: int) -> None:

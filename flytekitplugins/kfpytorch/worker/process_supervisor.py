@@ -17,6 +17,7 @@ from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.positions import RankPositions
 from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, ProcessSpec, SupervisedProcess
 from kfpytorch_common.deferred_signals import DeferredSignals, Handler, defer_signals
+from kfpytorch_common.forkserver.child import ASK_WHERE
 from kfpytorch_common.forkserver.client import Client, ForkServerGone
 from kfpytorch_common.polling import poll_readable
 
@@ -173,11 +174,9 @@ class ProcessSupervisor:
             self.console.print_line(line)
 
     def _request_positions(self) -> list[str]:
-        if failure_file.ASK_WHERE is None:
-            return ["this system has no signal that makes ranks report their positions"]
         self._positions.clear_stacks()
         for member in self._group.list_running():
-            self.client.signal_child(member.child, failure_file.ASK_WHERE)
+            self.client.signal_child(member.child, ASK_WHERE)
         deadline = time.monotonic() + _LONGEST_ANSWER
         while not self._positions.are_complete() and time.monotonic() < deadline:
             self._poll_events(_LOOK)

@@ -103,23 +103,17 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
 
 def _watch_threads(rank: int | None, send_event: EventSender) -> None:
     """Send a line to the caller if the end of this process waits for threads of the function."""
-    if not _list_waited_threads():
-        return
+    main_thread = threading.main_thread()
 
     def report() -> None:
-        if names := ", ".join(_list_waited_threads())[:_LONGEST_NAMES]:
+        waited = [each.name for each in threading.enumerate() if not each.daemon and each is not main_thread]
+        if names := ", ".join(waited)[:_LONGEST_NAMES]:
             text = f"rank {rank}: the function has ended, and its process waits for the thread {names}"
             send_event({"event": "notice", "text": text})
 
     timer = threading.Timer(_WAIT_FOR_THREADS, report)
     timer.daemon = True
     timer.start()
-
-
-def _list_waited_threads() -> list[str]:
-    """Return the names of the threads that an interpreter joins before it ends."""
-    main_thread = threading.main_thread()
-    return [each.name for each in threading.enumerate() if not each.daemon and each is not main_thread]
 
 
 def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:

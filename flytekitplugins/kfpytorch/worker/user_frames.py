@@ -6,7 +6,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from kfpytorch_common.causes import Frame
@@ -26,7 +26,11 @@ def read_user_frames(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ..
 def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """Return the `frames` in the user's files; if there are none, all `frames` except those of the plugin."""
     known = [frame for frame in frames if not _is_own_file(frame.file)]
-    return tuple([frame for frame in known if not _is_installed(frame.file)] or known)
+    paths = sysconfig.get_paths()
+    places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
+    places.update(site.getsitepackages(), [sys.base_prefix + "/lib"])
+    installed = ("<frozen", *(place + os.sep for place in places))
+    return tuple([frame for frame in known if not frame.file.startswith(installed)] or known)
 
 
 def format_frame(frame: Frame) -> str:
@@ -39,15 +43,3 @@ def format_frame(frame: Frame) -> str:
 
 def _is_own_file(file: str) -> bool:
     return file.startswith((_PLUGIN, "<frozen importlib")) or _COMMON in file or "cloudpickle" in file
-
-
-def _is_installed(file: str) -> bool:
-    return file.startswith(("<frozen", *_list_install_roots()))
-
-
-def _list_install_roots() -> Sequence[str]:
-    paths = sysconfig.get_paths()
-    places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
-    return tuple(
-        str(place) + os.sep for place in {*places, *site.getsitepackages(), sys.base_prefix + "/lib"}
-    )

@@ -159,7 +159,6 @@ def test_signal_to_a_child_reaches_only_that_child(caller: ForkCaller) -> None:
     assert child.code() == 0
 
 
-@pytest.mark.skipif(ASK_WHERE is None, reason="the system has no real-time signals")
 def test_stack_request_signal_is_ignored_until_the_child_handles_it(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "code", "code": 0})
     caller.client.signal_child(child.number, ASK_WHERE)
