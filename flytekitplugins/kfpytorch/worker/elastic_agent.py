@@ -60,7 +60,6 @@ _WRITE_WHERE: Final = 0.1
 class AgentSpec:
     """The node of this agent and the settings of its workers."""
 
-    index: int
     directory: str
     """The directory of the node: its settings, its outcome, and a subdirectory for each worker."""
     places: list[dict[str, Any]]
@@ -81,9 +80,8 @@ def main(start: "ChildStart") -> int:
         return EXIT_FAILED if outcome else 0
     if isinstance(outcome.error, SignalException):
         return 128 + outcome.error.sigval
-    failure_file.write_failure(
-        directory, outcome.error, failure_file.read_identity(f"node {node.index}"), recoverable=False
-    )
+    agent = failure_file.read_identity(node.places[0]["replica"])
+    failure_file.write_failure(directory, outcome.error, agent, recoverable=False)
     return EXIT_RENDEZVOUS
 
 

@@ -99,10 +99,12 @@ class LocalRun:
             name=name, target=_REPLICA, args=args, env=env, streams=slot.ends, patience=self.patience
         )
 
-    def build_node(self, slots: Sequence["OutputSlot"], name: str) -> dict[str, Any]:
-        """Create the directory of a node, and return it with the settings of each worker, for its agent.
+    def build_agent(
+        self, name: str, target: str, slots: Sequence["OutputSlot"], env: dict[str, str], **args: object
+    ) -> ProcessSpec:
+        """Create the directory of a node, and return the settings of its agent, which starts the workers.
 
-        `slots` are those of the agent and then of its workers. `name` is the node's name in a local run.
+        `name` is the node's name in a local run. `slots` are those of the agent and then of its workers.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -110,7 +112,15 @@ class LocalRun:
         places = [
             self.build_context(slot, replica, directory / str(rank)) for rank, slot in enumerate(slots[1:])
         ]
-        return {"directory": str(directory), "places": places}
+        return ProcessSpec(
+            name=replica,
+            target=target,
+            args={"directory": str(directory), "places": places, **args},
+            env=env,
+            streams=[fd for slot in slots for fd in slot.ends],
+            patience=self.patience + 2.0,  # The agent stops its workers within `patience`.
+            is_agent=True,
+        )
 
     def print_layout(self, layout: str, fitted: topology.Topology) -> None:
         """Print `layout`, such as ``2 nodes x 4``, the devices, and how this differs from the request."""
@@ -300,17 +310,9 @@ def _build_agent(
         run.console.open_slot(f"{name} local {rank}", interactive=first + rank == 0 and run.on_this_machine)
         for rank in range(settings.nproc_per_node)
     ]
-    node = run.build_node(slots, name)
-    Path(node["directory"], launch_settings.FILE_NAME).write_bytes(pickle.dumps(settings))
-    return ProcessSpec(
-        name=name,
-        target=_AGENT,
-        args={"index": index, **node},
-        env=env,
-        streams=[fd for slot in slots for fd in slot.ends],
-        patience=settings.shutdown_timeout + 2.0,  # The agent stops its workers within shutdown_timeout.
-        is_agent=True,
-    )
+    agent = run.build_agent(name, _AGENT, slots, env)
+    Path(agent.args["directory"], launch_settings.FILE_NAME).write_bytes(pickle.dumps(settings))
+    return agent
 
 
 def build_env(fitted: topology.Topology, index: int) -> dict[str, str]:

@@ -60,18 +60,6 @@ def _build_agent(run: local_run.LocalRun, count: int, total: int, env: dict[str,
     labels = ["mpirun", *(f"local {rank}" for rank in range(count))]
     slots = [*map(run.console.open_slot, labels)]
     hostfile = env.get(MPI_HOSTFILE_VARIABLE, "")
-    args = {
-        **run.build_node(slots, "this machine"),
-        "total": total,
-        "hostfile": hostfile,
-        "is_launcher": run.on_this_machine or bool(hostfile),
-    }
-    return ProcessSpec(
-        name="mpirun",
-        target=_AGENT,
-        args=args,
-        env=env,
-        streams=[fd for slot in slots for fd in slot.ends],
-        patience=run.patience,
-        is_agent=True,
-    )
+    is_launcher = run.on_this_machine or bool(hostfile)
+    node = {"total": total, "hostfile": hostfile, "is_launcher": is_launcher}
+    return run.build_agent("this machine", _AGENT, slots, env, **node)
