@@ -41,7 +41,7 @@ from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, judge_with_expiry
 from backend_plugin.core.scheduling import companions
-from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import merge_patch
 
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
@@ -59,21 +59,16 @@ def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupAc
     return verdict, plan_cleanup(observed, verdict, now)
 
 
-def with_patch(manifest, patch: Manifest | None):
-    metadata = patch["metadata"]
-    spec = patch["spec"]
-    policy = {**manifest["spec"]["runPolicy"], **spec["runPolicy"]}
-    annotated = with_metadata(manifest, annotations=metadata["annotations"])
-    return {**annotated, "spec": {**manifest["spec"], "runPolicy": policy}}
+def names(pods) -> list[str]:
+    return [each.name for each in pods]
 
 
 def test_job_past_its_deadline_is_ended_and_keeps_its_verdict():
     first = job(RUNNING)
     verdict, todo = judged(observe(first, running("master-0"), running("worker-0")))
     assert (verdict.phase, verdict.reason, todo.pods) == (Phase.FAILED, "DeadlineExceeded", ())
-    patched = with_patch(first, todo.patch)
-    policy = {"activeDeadlineSeconds": 1, "cleanPodPolicy": "Running", "suspend": False}
-    assert patched["spec"]["runPolicy"] == policy
+    patched = merge_patch(first, todo.patch)
+    assert patched["spec"]["runPolicy"] == END["runPolicy"]
     later, nothing = judged(observe(patched, pod("master-0")), seconds=10)
     assert nothing == NONE
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
@@ -82,12 +77,11 @@ def test_job_past_its_deadline_is_ended_and_keeps_its_verdict():
 def test_job_without_pods_is_suspended_after_its_timeout_and_later_deleted():
     verdict, todo = judged(observe(job(started=None)))
     assert (verdict.phase, verdict.reason) == (Phase.RETRYABLE_FAILED, "OperatorTimeout")
-    patched = with_patch(job(started=None), todo.patch)
+    patched = merge_patch(job(started=None), todo.patch)
     assert patched["spec"]["runPolicy"] == {"suspend": True}
     assert judged(observe(patched))[0].phase is Phase.RETRYABLE_FAILED
     assert judged(observe(patched), seconds=3_700)[1] == NONE
     assert judged(observe(patched), seconds=3_900)[1] == CleanupActions(delete=True)
-    assert CleanupActions(delete=True)
 
 
 def test_running_peers_of_a_failed_replica_are_stopped():
@@ -95,8 +89,7 @@ def test_running_peers_of_a_failed_replica_are_stopped():
     pods = (build_ended_pod("master-0", 1), running("worker-0"), deleted, pod("worker-2", "Pending"))
     verdict, todo = judged(observe(job(RUNNING, FAILED, workers=3), *pods))
     assert verdict.phase is Phase.FAILED
-    assert [each.name for each in todo.pods] == ["j-worker-0", "j-worker-2"]
-    assert bool(todo)
+    assert names(todo.pods) == ["j-worker-0", "j-worker-2"]
 
 
 @pytest.mark.parametrize(("policy", "left"), [("None", slice(1)), ("Running", slice(1)), ("All", slice(2))])
@@ -118,7 +111,7 @@ def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a
     observed = observe(job(RUNNING, SUCCEEDED, workers=4), *pods, stranger)
     verdict, todo = judged(observed, seconds)
     assert (verdict.phase, todo.patch) == (Phase.SUCCEEDED, None)
-    assert [each.name for each in todo.pods] == left
+    assert names(todo.pods) == left
 
 
 @pytest.mark.parametrize(
@@ -148,12 +141,13 @@ def test_finished_job_is_watched_until_no_pod_is_active(manifest, pods, active):
 def test_cleanup_is_empty_if_no_action_is_due(observed):
     assert judged(observed, seconds=60)[1] == NONE
     assert not NONE
+    assert CleanupActions(delete=True)
 
 
 def test_success_before_the_verdict_takes_effect_counts():
     first = job(RUNNING)
     _, todo = judged(observe(first, running("master-0")))
-    done = with_patch(job(RUNNING, SUCCEEDED), todo.patch)
+    done = merge_patch(job(RUNNING, SUCCEEDED), todo.patch)
     assert judged(observe(done, outputs=True))[0].phase is Phase.SUCCEEDED
     assert judged(observe(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
 
@@ -164,24 +158,23 @@ def test_terminal_verdict_is_reported_after_the_task_outputs_are_read():
     assert judged(observed)[0].phase is Phase.FAILED
 
 
-def test_verdict_expires_when_a_timeout_would_change_it():
+@pytest.mark.parametrize(
+    ("rules", "seconds", "until"), [(RULES, 20, 40), (RULES, 104, 104), (JudgingContext(), 104, 704)]
+)
+def test_verdict_expires_when_a_timeout_would_change_it(rules, seconds, until):
     running_job = observe(job(RUNNING), running("master-0"), running("worker-0"))
-    result, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=20))
-    assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=40))
-    result, until = judge_with_expiry(running_job, RULES, BEGAN + timedelta(seconds=104))
-    assert (result.phase, until) == (Phase.RUNNING, BEGAN + timedelta(seconds=104))
-    result, until = judge_with_expiry(running_job, JudgingContext(), BEGAN + timedelta(seconds=104))
-    assert until == BEGAN + timedelta(seconds=704)
+    result, expiry = judge_with_expiry(running_job, rules, BEGAN + timedelta(seconds=seconds))
+    assert (result.phase, expiry) == (Phase.RUNNING, BEGAN + timedelta(seconds=until))
 
 
 def test_job_cancelled_by_a_user_fails_permanently():
     now = BEGAN + timedelta(seconds=60)
     living = job(RUNNING)
     todo = plan_cancellation(observe(living, running("master-0")), "wrong data", now)
-    result = judged(observe(with_patch(living, todo.patch), running("master-0")), seconds=61)[0]
+    result = judged(observe(merge_patch(living, todo.patch), running("master-0")), seconds=61)[0]
     assert (result.phase, result.reason) == (Phase.FAILED, "Cancelled")
     assert result.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
-    assert plan_cancellation(observe(with_patch(living, todo.patch)), "", now) == NONE
+    assert plan_cancellation(observe(merge_patch(living, todo.patch)), "", now) == NONE
     for finished in (job(RUNNING, SUCCEEDED), job(RUNNING, FAILED), None):
         assert is_finished(observe(finished))
         assert plan_cancellation(observe(finished), "", now) == NONE
@@ -311,38 +304,35 @@ def test_running_job_is_checked_again_by_its_changed_pods_only(undisturbed, what
 
 def cancelled(first, *pods):
     """Return the job after the patch of a cancellation."""
-    todo = plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10))
-    patched = with_patch(first, todo.patch)
-    specs = todo.patch["spec"].get("pytorchReplicaSpecs", {}) if todo.patch else {}
-    old = first["spec"]["pytorchReplicaSpecs"]
-    patched["spec"]["pytorchReplicaSpecs"] = {role: {**old[role], **specs.get(role, {})} for role in old}
-    return patched
+    return merge_patch(
+        first, plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10)).patch
+    )
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
 def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy):
     pods = (build_ended_pod("master-0", 0), running("worker-0"), pod("worker-1", "Pending"))
-    patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy), *pods)
-    assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "backoffLimit": None}
+    patched = cancelled(job(RUNNING, workers=2, cleanPodPolicy=policy, backoffLimit=3), *pods)
+    assert patched["spec"]["runPolicy"] == {"cleanPodPolicy": "None"}
     restarts = [each["restartPolicy"] for each in patched["spec"]["pytorchReplicaSpecs"].values()]
     assert restarts == ["Never", "Never"]
     verdict, todo = judged(observe(patched, *pods), seconds=130)
-    assert (verdict.reason, [each.name for each in todo.stops]) == ("Cancelled", ["j-worker-0"])
+    assert (verdict.reason, names(todo.stops)) == ("Cancelled", ["j-worker-0"])
     assert (todo.pods, todo.patch, todo.ends) == ((), None, False)
     # A pod that does not end, or an operator that does not react.
     assert judged(observe(patched, *pods), seconds=131)[1] == CleanupActions(ends=True)
-    ended = with_patch(patched, {"metadata": patched["metadata"], "spec": END})
+    ended = merge_patch(patched, {"metadata": patched["metadata"], "spec": END})
     assert judged(observe(ended, *pods))[1] == NONE
     patched["status"] = job(RUNNING, FAILED)["status"]
     # The first end of a pod ends the job, and the others have not ended yet.
     during = judged(observe(patched, build_ended_pod("master-0", 143), *pods[1:]), seconds=130)[1]
-    assert [each.name for each in during.stops] == ["j-worker-0"]
-    assert [each.name for each in during.pods] == ["j-worker-1"]
+    assert names(during.stops) == ["j-worker-0"]
+    assert names(during.pods) == ["j-worker-1"]
     late = judged(observe(patched, build_ended_pod("master-0", 143), *pods[1:]), seconds=131)[1]
-    assert ([each.name for each in late.pods], late.stops) == (["j-worker-0", "j-worker-1"], ())
+    assert (names(late.pods), late.stops) == (["j-worker-0", "j-worker-1"], ())
     both = build_ended_pod("master-0", 0), build_ended_pod("worker-0", 143)
     after = judged(observe(patched, *both, pods[2]))[1]
-    assert ([each.name for each in after.pods], after.stops, after.ends) == (["j-worker-1"], (), False)
+    assert (names(after.pods), after.stops, after.ends) == (["j-worker-1"], (), False)
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
@@ -350,7 +340,7 @@ def test_job_that_a_queue_resumes_after_its_end_is_ended(policy):
     waiting = job(cleanPodPolicy=policy)
     waiting["status"].pop("startTime", None)
     todo = plan_cancellation(observe(waiting), "", BEGAN + timedelta(seconds=10))
-    resumed = with_patch(job(RUNNING, cleanPodPolicy=policy), todo.patch)
+    resumed = merge_patch(job(RUNNING, cleanPodPolicy=policy), todo.patch)
     resumed["spec"] = job(RUNNING, cleanPodPolicy=policy)["spec"]
     late = judged(observe(resumed, running("worker-0")), seconds=131)[1]
     assert late == CleanupActions(ends=True)

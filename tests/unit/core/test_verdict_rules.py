@@ -48,6 +48,10 @@ def test_job_resumed_by_a_queue_waits_for_nodes_until_all_pods_were_placed(gener
     assert short(verdict(resumed, *pods, now=150))[:2] == expected
 
 
+def limited(**seconds) -> JudgingContext:
+    return JudgingContext(deadlines=Deadlines(**seconds))
+
+
 def rules(**judging) -> JudgingContext:
     return JudgingContext(judging=JudgingSettings(**judging))
 
@@ -56,13 +60,13 @@ MINUTE = timedelta(minutes=1)
 UNSEEN = job(started=None)
 RUNS = (running("master-0"), running("worker-0"))
 PATIENCE = {
-    "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, JudgingContext(deadlines=Deadlines(queue_seconds=60)), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
-    "the task's own patience for nodes": (job(), (unplaced("master-0", LACKING),), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 63, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
-    "which counts from the queue's word": (job(), (unplaced("master-0", LACKING),), {"pod_groups": [HELD]}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 63, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
-    "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
-    "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, JudgingContext(deadlines=Deadlines(pending_seconds=60)), 999, ("INITIALIZING", "ContainerCreating", None)),
-    "the task's own deadline": (job(RUNNING), RUNS, {}, JudgingContext(deadlines=Deadlines(active_seconds=60)), 66, ("FAILED", "DeadlineExceeded", "user-error")),
-    "the task's own patience with operators": (UNSEEN, (), {}, JudgingContext(deadlines=Deadlines(no_status_seconds=60)), 61, ("RETRYABLE_FAILED", "OperatorTimeout", "system-error")),
+    "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, limited(queue_seconds=60), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "the task's own patience for nodes": (job(), (unplaced("master-0", LACKING),), {}, limited(pending_seconds=60), 63, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
+    "which counts from the queue's word": (job(), (unplaced("master-0", LACKING),), {"pod_groups": [HELD]}, limited(pending_seconds=60), 63, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
+    "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, limited(pending_seconds=60), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, limited(pending_seconds=60), 999, ("INITIALIZING", "ContainerCreating", None)),
+    "the task's own deadline": (job(RUNNING), RUNS, {}, limited(active_seconds=60), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+    "the task's own patience with operators": (UNSEEN, (), {}, limited(no_status_seconds=60), 61, ("RETRYABLE_FAILED", "OperatorTimeout", "system-error")),
 }  # fmt: skip
 
 
@@ -85,14 +89,10 @@ def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
         f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:01:29\n  host      : h\n"
         f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 7)\n  error_file: <N/A>\n  traceback : x"
     )
-    objects = (job(FAILED), build_ended_pod("worker-0", 1))
-    found = verdict(
-        *objects,
-        error_files=[error_file(exception=report)],
-        rules=rules(exit_codes={means: Cause.INVALID_CONFIG}),
-    )
-    assert short(found)[2] == "invalid-config"
-    assert short(verdict(*objects, error_files=[error_file(exception=report)]))[2] != "invalid-config"
+    for known, is_known in ((rules(exit_codes={means: Cause.INVALID_CONFIG}), True), (rules(), False)):
+        files = [error_file(exception=report)]
+        found = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=files, rules=known)
+        assert (found.cause is Cause.INVALID_CONFIG) is is_known
 
 
 def elastic(*conditions, least: int) -> dict:
@@ -117,17 +117,14 @@ def test_elastic_job_does_not_time_out_for_an_optional_replica(job, pods, phase)
     assert verdict(job, *pods, rules=rules(queue_timeout=MINUTE), now=9_999).phase.value == phase
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (90, "90 s"),
-        (119, "119 s"),
-        (180, "3 min"),
-        (3_600, "1 h"),
-        (9_000, "2 h 30 min"),
-        (3_661, "3661 s"),
-    ],
-)
-def test_duration_is_formatted_for_users(seconds, text):
-    assert messages.format_duration(timedelta(seconds=seconds)) == text
+def test_duration_is_formatted_for_users():
+    texts = {
+        0: "0 s",
+        90: "90 s",
+        119: "119 s",
+        180: "3 min",
+        3_600: "1 h",
+        9_000: "2 h 30 min",
+        3_661: "3661 s",
+    }
+    assert {each: messages.format_duration(timedelta(seconds=each)) for each in texts} == texts

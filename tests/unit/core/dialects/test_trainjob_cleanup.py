@@ -28,10 +28,12 @@ from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.shell.job_encoding import encode_summary
 
 RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
+NODES = [build_running(0), build_running(1)]
 WORKLOAD = {
     "apiVersion": "kueue.x-k8s.io/v1beta1",
     "kind": "Workload",
@@ -46,16 +48,9 @@ def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupAc
     return verdict, plan_cleanup(observed, verdict, now)
 
 
-def with_patch(job, patch):
-    """Return the job after a merge patch."""
-    metadata = {**job["metadata"]}
-    metadata["annotations"] = {**metadata["annotations"], **patch["metadata"]["annotations"]}
-    return {**job, "metadata": metadata, "spec": {**job["spec"], **patch.get("spec", {})}}
-
-
 def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
     job = build_job(max_restarts=1)
-    observed = observe(job, build_running(0), build_running(1), pod_groups=[WORKLOAD])
+    observed = observe(job, *NODES, pod_groups=[WORKLOAD])
     verdict, todo = judged(observed)
     assert (verdict.phase, verdict.reason) == (Phase.FAILED, "DeadlineExceeded")
     assert todo.patch["spec"] == {"suspend": True}
@@ -63,7 +58,7 @@ def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
     assert (group.object_name or group.name) == "trainjob-j-12345"
     assert get_deactivation(group) == {"spec": {"active": False}}
     assert (todo.pods, todo.stops, todo.ends, todo.delete) == ((), (), False, False)
-    ended = with_patch(job, todo.patch)
+    ended = merge_patch(job, todo.patch)
     inactive = {**WORKLOAD, "spec": {"active": False}}
     later, nothing = judged(observe(ended, pod_groups=[inactive]), seconds=210)
     assert not nothing
@@ -72,24 +67,17 @@ def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
 
 @pytest.mark.parametrize("changed", [{"foreign": True}, {"active": False}, {"api": "other"}])
 def test_only_an_active_workload_of_the_job_is_deactivated(changed):
-    observed = observe(build_job(), build_running(0), build_running(1), pod_groups=[WORKLOAD])
+    observed = observe(build_job(), *NODES, pod_groups=[WORKLOAD])
     groups = tuple(structs.replace(each, **changed) for each in observed.pod_groups)
     assert judged(structs.replace(observed, pod_groups=groups))[1].groups == ()
 
 
-# ---- cancellation
-
-
-def cancel(observed: Observed, seconds: float = 50) -> CleanupActions:
-    return plan_cancellation(observed, "wrong data", BEGAN + timedelta(seconds=seconds))
-
-
 def test_cancelled_job_ends_by_its_pods_which_keep_their_logs():
     job = build_job(max_disruptions=10)
-    todo = cancel(observe(job, build_running(0), build_running(1)))
+    todo = plan_cancellation(observe(job, *NODES), "wrong data", BEGAN + timedelta(seconds=50))
     assert todo.patch.keys() == {"metadata"}
-    kept = with_patch(job, todo.patch)
-    observed = observe(kept, build_running(0), build_running(1))
+    kept = merge_patch(job, todo.patch)
+    observed = observe(kept, *NODES)
     verdict, later = judged(observed, seconds=51)
     assert (verdict.reason, verdict.phase) == ("Cancelled", Phase.FAILED)
     assert [each.name for each in later.stops] == ["j-node-0-0-aaaaa", "j-node-0-1-aaaaa"]
@@ -99,25 +87,22 @@ def test_cancelled_job_ends_by_its_pods_which_keep_their_logs():
 @pytest.mark.parametrize(
     ("options", "pods"),
     [
-        ({"max_restarts": 1}, [build_running(0), build_running(1)]),
+        ({"max_restarts": 1}, NODES),
         ({"max_disruptions": 10}, [build_pod(0), build_pod(1)]),
         ({"max_disruptions": 10}, []),
     ],
     ids=["restarted", "pending", "none"],
 )
 def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options, pods):
-    todo = cancel(observe(build_job(**options), *pods))
+    todo = plan_cancellation(observe(build_job(**options), *pods), "", BEGAN)
     assert todo.patch["spec"] == {"suspend": True}
-
-
-# ---- pod groups
 
 
 def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_last_pod():
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}
     job = build_job(max_restarts=1)
     job["metadata"]["annotations"][companions.ANNOTATION] = json.dumps([group])
-    suspended = with_patch(job, judged(observe(job, build_running(0), build_running(1)))[1].patch)
+    suspended = merge_patch(job, judged(observe(job, *NODES))[1].patch)
     for pods, left in (([build_running(0)], 0), ([build_ended(0, 143)], 1), ([], 1)):
         assert len(find_leftover_companions(observe(suspended, *pods, pod_groups=[group]))) == left
     assert not is_missing_companions(observe(suspended))
@@ -127,9 +112,6 @@ def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_l
     assert is_missing_companions(observe(waiting))
 
 
-# ---- derived ends
-
-
 def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_it():
     job = build_job(max_disruptions=1)
     pods = build_running(0, attempt=2, created=40), build_running(1, attempt=2, created=40)
@@ -137,11 +119,8 @@ def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_i
     assert verdict.phase.is_failure
     assert todo.patch.keys() == {"metadata"}
     assert (todo.ends, todo.pods, len(todo.groups)) == (True, (), 1)
-    kept = with_patch(job, {**todo.patch, "spec": {"suspend": True}})
+    kept = merge_patch(job, {**todo.patch, "spec": {"suspend": True}})
     assert not judged(observe(kept, *pods), seconds=61)[1].ends
-
-
-# ---- time to live
 
 
 @pytest.mark.parametrize(
@@ -157,17 +136,17 @@ def test_job_is_deleted_after_its_time_to_live(ttl, seconds, expired):
 
 def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job():
     job = build_job(max_restarts=1, ttl_seconds=60)
-    todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
-    kept = observe(with_patch(job, todo.patch)).job
+    todo = judged(observe(job, *NODES), seconds=200)[1]
+    kept = observe(merge_patch(job, todo.patch)).job
     assert [is_expired(kept, BEGAN + timedelta(seconds=each)) for each in (259, 261)] == [False, True]
-    running = observe(job, build_running(0), build_running(1)).job
+    running = observe(job, *NODES).job
     assert not is_expired(running, BEGAN + timedelta(seconds=10_000))
 
 
 def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_suspended():
     job = build_job(max_restarts=1)
-    verdict, todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)
-    for manifest, seconds in ((job, None), (with_patch(job, todo.patch), 200)):
+    verdict, todo = judged(observe(job, *NODES), seconds=200)
+    for manifest, seconds in ((job, None), (merge_patch(job, todo.patch), 200)):
         message = encode_summary(read_job(manifest), verdict)
         ended = message.ended.ToDatetime(BEGAN.tzinfo) if message.HasField("ended") else None
         assert ended == (None if seconds is None else BEGAN + timedelta(seconds=seconds))
@@ -175,14 +154,11 @@ def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_s
 
 def test_log_link_of_a_job_that_this_server_has_suspended_ends_at_the_time_of_the_verdict():
     job = build_job(max_restarts=1)
-    todo = judged(observe(job, build_running(0), build_running(1)), seconds=200)[1]
+    todo = judged(observe(job, *NODES), seconds=200)[1]
     template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
     rules = replace(RULES, logs=LogLinkSettings(templates=(template,)))
-    (link,) = judge(observe(with_patch(job, todo.patch)), rules, BEGAN + timedelta(seconds=900)).logs
+    (link,) = judge(observe(merge_patch(job, todo.patch)), rules, BEGAN + timedelta(seconds=900)).logs
     assert int(link.uri) == BEGAN.timestamp() + 200
-
-
-# ---- orphans
 
 
 @pytest.mark.parametrize(
@@ -194,6 +170,6 @@ def test_time_of_the_verdict_is_the_end_of_an_orphan_that_this_server_has_suspen
         "kfpytorch.flyte.org/task": '{"execution": "f1"}',
         "kfpytorch.flyte.org/output-prefix": "s3://b/f1/n0/0",
     }
-    ended = with_patch(job, judged(observe(job, build_running(0), build_running(1)), seconds=7_200)[1].patch)
+    ended = merge_patch(job, judged(observe(job, *NODES), seconds=7_200)[1].patch)
     now, hour = BEGAN + timedelta(hours=hours), timedelta(hours=1)
     assert (find_orphan_candidate(read_job(ended), now, hour) is not None) is is_orphan

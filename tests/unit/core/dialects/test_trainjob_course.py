@@ -78,9 +78,6 @@ def test_start_of_another_pod_shows_that_the_job_has_run(kind, name, restarts):
     assert found == ([job_conditions.RESTARTING] if restarts else [])
 
 
-# ---- pods
-
-
 def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts():
     pods = [
         build_ended(0, 1, suffix="first"),
@@ -118,9 +115,6 @@ def test_deleted_or_ended_or_older_pod_is_superseded(one, other):
 def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods, started):
     job = observe(build_job(), *pods).job
     assert job.started == (None if started is None else BEGAN + timedelta(seconds=started))
-
-
-# ---- derived ends
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,6 @@ def test_pod_that_uses_the_volume_or_its_directory_is_rejected(pod, field):
     assert found == f"pod.spec.{field}"
 
 
-# ---- status
-
-
 def build_data_job(*conditions):
     job = build_job(*conditions)
     job["spec"]["initializer"] = {"dataset": {"storageUri": "hf://a/b"}, "model": {"storageUri": "hf://c/d"}}
