@@ -63,9 +63,8 @@ def test_outdated_member_message_does_not_hide_the_gang_message():
 def test_finished_member_holds_no_resources():
     pods = [running("master-0"), build_ended_pod("worker-0", 0), *build_waiting_members(GAP)[2:]]
     numbers = "10 requested, 2 held, 4 free ("
-    assert verdict(gang(RUNNING), *pods).message.startswith(
-        f"waiting for 4 nvidia.com/gpu in the cluster: {numbers}"
-    )
+    message = verdict(gang(RUNNING), *pods).message
+    assert message.startswith(f"waiting for 4 nvidia.com/gpu in the cluster: {numbers}")
 
 
 @pytest.mark.parametrize(

@@ -37,23 +37,20 @@ JOBS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("f1-n0-0-a", "f1-n0-0-a"),
-        ("f1", "f1-n0-1-b"),  # The last attempt of execution f1; f12 does not match.
-        ("f1-n0", "f1-n0-1-b"),
-        ("f1-n0-0", "f1-n0-0-a"),
-        ("f12", "f12-n0-0-c"),
-        ("long-execution-id", "long-executi-0-d"),
-        ("f7-n1", "f7-n1-0-f"),
-        ("ns/by-hand", "by-hand"),
-        ("other", "other-hand"),
-        ("other/by", "by-hand"),
-    ],
-)
-def test_job_is_found_by_its_name_prefix_or_execution(word, meant):
-    assert job_lookup.find_job(word, JOBS).name == meant
+def test_job_is_found_by_its_name_prefix_or_execution():
+    meant = {
+        "f1-n0-0-a": "f1-n0-0-a",
+        "f1": "f1-n0-1-b",  # The last attempt of execution f1; f12 does not match.
+        "f1-n0": "f1-n0-1-b",
+        "f1-n0-0": "f1-n0-0-a",
+        "f12": "f12-n0-0-c",
+        "long-execution-id": "long-executi-0-d",
+        "f7-n1": "f7-n1-0-f",
+        "ns/by-hand": "by-hand",
+        "other": "other-hand",
+        "other/by": "by-hand",
+    }
+    assert {word: job_lookup.find_job(word, JOBS).name for word in meant} == meant
 
 
 MANY = [Named(f"j{number}") for number in range(10)]
@@ -117,28 +114,18 @@ def test_ranks_of_a_replica_are_computed_like_the_operator_does(job, replica, ra
 
 
 @pytest.mark.parametrize(
-    ("job", "rank", "replicas"),
+    ("job", "rank", "replicas", "ranks"),
     [
-        (a_job(1, 2), 0, {"master-0"}),
-        (a_job(1, 2, nproc_per_node=2), 3, {"worker-0"}),
-        (a_job(0, 2, nproc_per_node=2, elastic=True), 3, {"worker-0", "worker-1"}),
+        (a_job(1, 2), 0, {"master-0"}, "ranks 0 to 2"),
+        (a_job(1, 0), 0, {"master-0"}, "rank 0 only"),
+        (a_job(1, 2, nproc_per_node=2), 3, {"worker-0"}, "ranks 0 to 5"),
+        (a_job(0, 2, nproc_per_node=2, elastic=True), 3, {"worker-0", "worker-1"}, "ranks 0 to 3"),
     ],
 )
-def test_rank_belongs_to_one_replica_or_to_any_if_unknown(job, rank, replicas):
+def test_rank_belongs_to_one_replica_or_to_any_if_unknown(job, rank, replicas, ranks):
     assert job_lookup.list_replicas_with_rank(job, rank) == replicas
-
-
-@pytest.mark.parametrize(
-    ("job", "rank", "has"),
-    [
-        (a_job(1, 2), 3, "ranks 0 to 2"),
-        (a_job(1, 0), 1, "rank 0 only"),
-        (a_job(0, 2, nproc_per_node=2, elastic=True), 4, "ranks 0 to 3"),
-    ],
-)
-def test_unknown_rank_is_rejected_with_the_existing_ranks(job, rank, has):
-    with pytest.raises(job_lookup.RankNotFound, match=f"job j has no rank {rank}; it has {has}$"):
-        job_lookup.list_replicas_with_rank(job, rank)
+    with pytest.raises(job_lookup.RankNotFound, match=f"job j has no rank 6; it has {ranks}$"):
+        job_lookup.list_replicas_with_rank(job, 6)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +145,6 @@ def test_torch_nodes_are_numbered_in_rank_order(job, replicas):
 
 def test_unknown_replica_is_rejected_with_the_existing_replicas():
     assert job_lookup.require_replica(a_job(1, 3), "worker-2") == "worker-2"
-    with pytest.raises(
-        job_lookup.RankNotFound, match=r"no replica worker-3; it has master-0, worker-0 to worker-2$"
-    ):
-        job_lookup.require_replica(a_job(1, 3), "worker-3")
-    with pytest.raises(job_lookup.RankNotFound, match=r"no replica x; it has none$"):
-        job_lookup.require_replica(a_job(0, 0), "x")
+    for job, listed in ((a_job(1, 3), "master-0, worker-0 to worker-2"), (a_job(0, 0), "none")):
+        with pytest.raises(job_lookup.RankNotFound, match=f"no replica worker-3; it has {listed}$"):
+            job_lookup.require_replica(job, "worker-3")

@@ -98,9 +98,8 @@ def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, position):
     observed = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
     assert observed.pod_groups[0].priority == 3
     placed = structs.replace(observed.pod_groups[0], ahead=ahead)
-    result, until = judge_with_expiry(
-        structs.replace(observed, pod_groups=(placed,)), JudgingContext(), BEGAN
-    )
+    observed = structs.replace(observed, pod_groups=(placed,))
+    result, until = judge_with_expiry(observed, JudgingContext(), BEGAN)
     held = "suspended by a queue or a user"
     assert first_line(result) == (f"{position} ({held})" if position else held)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
@@ -114,18 +113,17 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "more", [[], [condition("Admitted", "False", message="The workload has no reservation")]]
-)
-def test_workload_with_reserved_quota_waits_for_admission_checks(more):
-    reserved = [condition("QuotaReserved"), *more]
+def test_workload_with_reserved_quota_waits_for_admission_checks():
     of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
     job = gang(SUSPENDED, started=None)
-    line = waiting_line(job=job, pod_groups=[group("kueue.x-k8s.io", *reserved, **of_checks)])
-    assert line == (
-        "queue team: its quota is reserved, and it waits for a check: nodes: ETA: 10 min; other: Pending"
-        " (suspended by a queue or a user)"
-    )
+    not_yet = condition("Admitted", "False", message="The workload has no reservation")
+    for more in ([], [not_yet]):
+        reserved = group("kueue.x-k8s.io", condition("QuotaReserved"), *more, **of_checks)
+        line = waiting_line(job=job, pod_groups=[reserved])
+        assert line.startswith(
+            "queue team: its quota is reserved, and it waits for a check: nodes: ETA: 10 min;"
+        )
+        assert "; other: Pending" in line
     admitted = group("kueue.x-k8s.io", condition("QuotaReserved"), condition("Admitted"), **of_checks)
     assert "waits" not in verdict(job, pod_groups=[admitted]).info
 

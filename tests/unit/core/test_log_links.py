@@ -25,20 +25,18 @@ def filled(template: str, **about) -> list[str]:
     return [link.uri for link in known]
 
 
+OF_POD = "{{ .podName }}|{{.podUID}}|{{ $containerID }}|{{ .nodeName }}|{{ .hostname }}"
+OF_TASK = "{{ .taskID }}.{{ .taskVersion }}.{{ .taskProject }}.{{ .taskDomain }}.{{ .taskRetryAttempt }}"
+OF_EXECUTION = "{{ .executionProject }}/{{ .executionDomain }}/{{ .executionName }}/{{ .nodeID }}"
 VARIABLES = {
-    "{{ .podName }}|{{.podUID}}|{{ $containerID }}|{{ .nodeName }}|{{ .hostname }}": [
-        "j-master-0||||",
-        "j-worker-0|u1|abc|n1|j-worker-0",
-    ],
+    OF_POD: ["j-master-0||||", "j-worker-0|u1|abc|n1|j-worker-0"],
     "{{ .PODNAME }}": ["j-master-0", "j-worker-0"],
     "{{ .logName }}": ["master-0", "worker-0"],
     "{{ .namespace }}/{{ .containerName }}/{{ .generatedName }}": ["ns/pytorch/j"],
     "{{ .podUnixStartTime }}-{{ .podUnixFinishTime }}": ["1767225600-1767225600"],
     "{{ .podRFC3339StartTime }}": ["2026-01-01T00:00:00Z"],
-    "{{ .taskID }}.{{ .taskVersion }}.{{ .taskProject }}.{{ .taskDomain }}.{{ .taskRetryAttempt }}": [
-        "t.v.tp.td.1"
-    ],
-    "{{ .executionProject }}/{{ .executionDomain }}/{{ .executionName }}/{{ .nodeID }}": ["p/d/e/n0"],
+    OF_TASK: ["t.v.tp.td.1"],
+    OF_EXECUTION: ["p/d/e/n0"],
     "{{ .taskConfig.port }}:{{ .taskConfig.none }}": ["8080:"],
     "{{ .unknown }}": ["{{ .unknown }}"],
     "plain": ["plain"],
@@ -76,13 +74,12 @@ def test_job_links_precede_replica_links_with_unique_names():
 def test_cloudwatch_and_stackdriver_links_are_built():
     cloudwatch = {"cloudwatch_enabled": True, "cloudwatch_region": "eu", "cloudwatch_log_group": "g"}
     stackdriver = {"stackdriver_enabled": True, "gcp_project": "p", "stackdriver_logresourcename": "r"}
-    logs = LogLinkSettings(**cloudwatch, **stackdriver)
-    links = build_links(read_job(job()), [read_pod(POD)], JudgingContext(logs=logs), BEGAN)
+    rules = JudgingContext(logs=LogLinkSettings(**cloudwatch, **stackdriver))
+    links = build_links(read_job(job()), [read_pod(POD)], rules, BEGAN)
     assert [(link.name, link.message_format) for link in links] == [
-        ("Cloudwatch Logs master-0", "UNKNOWN"),
-        ("Cloudwatch Logs worker-0", "UNKNOWN"),
-        ("Stackdriver Logs master-0", "JSON"),
-        ("Stackdriver Logs worker-0", "JSON"),
+        (f"{kind} Logs {replica}", message_format)
+        for kind, message_format in (("Cloudwatch", "UNKNOWN"), ("Stackdriver", "JSON"))
+        for replica in ("master-0", "worker-0")
     ]
 
 

@@ -10,13 +10,8 @@ from waiting_gang import event, first_line, gang, holder, members, waiting_line
 from backend_plugin.core.scheduling import gang_annotation
 from kfpytorch_common.causes import Cause
 
-NO_ROOM = condition(
-    "PodScheduled",
-    "False",
-    since=2,
-    reason="Unschedulable",
-    message="request is waiting for cluster resources become available",
-)
+WAITS = "request is waiting for cluster resources become available"
+NO_ROOM = condition("PodScheduled", "False", since=2, reason="Unschedulable", message=WAITS)
 PLACED = [holder(f"{index}", role, node="n1") for index, role in enumerate(["master", "worker", "worker"])]
 FULL = (
     "Request 'u-1' does not fit in queue 'root.team' (requested map[memory:1073741824 nvidia.com/gpu:2 pods:1 vcore:1000],"
@@ -42,10 +37,8 @@ def test_pending_reason_is_read_from_the_placeholder_pods():
     waiting = [holder("x", "worker", NO_ROOM), holder("y", "worker", NO_ROOM)]
     result = verdict(gang(queue="root.team"), *members(), *PLACED, *waiting)
     assert (result.phase.value, result.cause) == ("WAITING_FOR_RESOURCES", Cause.UNSCHEDULABLE)
-    assert first_line(result) == (
-        "waiting for 4 nvidia.com/gpu (10 requested, 6 held), 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held)"
-        " in queue root.team (0 of 5 replicas ready)"
-    )
+    amounts = "4 nvidia.com/gpu (10 requested, 6 held), 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held)"
+    assert first_line(result) == f"waiting for {amounts} in queue root.team (0 of 5 replicas ready)"
 
 
 def test_queue_shortage_is_read_from_an_event():
@@ -56,36 +49,33 @@ def test_queue_shortage_is_read_from_an_event():
         event(FULL.replace("root.team", "root.other"), name="tg-j-worker-of-another"),
     ]
     result = verdict(gang(), *members(), *PLACED, *waiting, events=events)
-    assert (result.phase.value, first_line(result)) == (
-        "WAITING_FOR_RESOURCES",
-        "waiting for 4 nvidia.com/gpu (10 requested, 6 held) and 8 cpu (20 requested, 12 held) in queue root.team (0 of 5 replicas ready)",
-    )
-    assert result.cause is Cause.QUEUE
+    assert (result.phase.value, result.cause) == ("WAITING_FOR_RESOURCES", Cause.QUEUE)
+    amounts = "4 nvidia.com/gpu (10 requested, 6 held) and 8 cpu (20 requested, 12 held)"
+    assert first_line(result) == f"waiting for {amounts} in queue root.team (0 of 5 replicas ready)"
 
 
-def test_devices_that_are_all_held_are_not_reported_as_missing():
+@pytest.mark.parametrize(
+    ("worker", "start"),
+    [
+        ({"cpu": "4", "memory": "16Gi"}, "waiting for 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held) in"),
+        ({}, "waiting for 1 of 4 places: "),
+    ],
+)  # fmt: skip
+def test_devices_that_are_all_held_are_not_reported_as_missing(worker, start):
     job = gang()
-    gang_request = json.loads(job["metadata"]["annotations"][gang_annotation.ANNOTATION])
-    del gang_request["roles"][1]["requests"]["nvidia.com/gpu"]
-    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(gang_request)}
-    line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
-    assert line.startswith(
-        "waiting for 8 cpu (20 requested, 12 held) and 32Gi memory (80Gi requested, 48Gi held) in"
-    )
-    for role in gang_request["roles"]:
-        role["requests"] = {"nvidia.com/gpu": "2"} if role["name"] == "master" else {}
-    job["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps(gang_request)}
-    line = waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job)
-    assert line.startswith("waiting for 1 of 4 places: ")
+    annotations = job["metadata"]["annotations"]
+    asked = json.loads(annotations[gang_annotation.ANNOTATION])
+    asked["roles"][1]["requests"] = worker
+    if not worker:
+        asked["roles"][0]["requests"] = {"nvidia.com/gpu": "2"}
+    annotations[gang_annotation.ANNOTATION] = json.dumps(asked)
+    assert waiting_line(*members(), *PLACED, holder("x", "worker", NO_ROOM), job=job).startswith(start)
 
 
-def test_gang_with_all_placeholders_placed_is_not_queued_again():
+def test_gang_whose_placeholders_are_placed_or_replaced_is_not_queued_again():
     placed = condition("PodScheduled")
     holders = [holder(f"{index}", "worker", placed, node="n1") for index in range(5)]
     assert verdict(gang(), *members(), *holders, now=2).phase.value == "WAITING_FOR_RESOURCES"
-
-
-def test_gang_whose_placeholders_are_replaced_is_not_queued_again():
     events = [event("bound", name="tg-j-worker-x")]
     assert verdict(gang(), *members(), events=events, now=2).phase.value == "WAITING_FOR_RESOURCES"
     assert verdict(gang(), *members(), now=2).phase.value == "QUEUED"
