@@ -29,8 +29,6 @@ from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
-SCALES = {"nodes": 3, "min_nodes": 2}
-
 
 def derive(job, *pods, **more) -> list[tuple[str, str, float | None]]:
     """Return the type, reason and time of each condition."""
@@ -61,21 +59,16 @@ def test_start_and_restart_are_derived_from_the_pods(pods, expected):
     assert derive(build_job(), *pods) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "restarts"),
-    [
-        ("Pod", "j-node-0-1-aaaaa", True),
-        ("Pod", "j-launcher-0-0-aaaaa", True),
-        ("Pod", "j-node-0-0-aaaaa", False),
-        ("TrainJob", "j", False),
-    ],
-)
-def test_start_of_another_pod_shows_that_the_job_has_run(kind, name, restarts):
-    event = {"reason": "Started", "involvedObject": {"kind": kind, "name": name}}
-    pod = build_pod(0)
-    pod["metadata"]["name"] = "j-node-0-0-aaaaa"
-    found = [each[0] for each in derive(build_job(), pod, events=[event])]
-    assert found == ([job_conditions.RESTARTING] if restarts else [])
+def test_start_of_another_pod_shows_that_the_job_has_run():
+    started = {
+        ("Pod", "j-node-0-1-aaaaa"): [job_conditions.RESTARTING],
+        ("Pod", "j-launcher-0-0-aaaaa"): [job_conditions.RESTARTING],
+        ("Pod", "j-node-0-0-aaaaa"): [],
+        ("TrainJob", "j"): [],
+    }
+    for (kind, name), expected in started.items():
+        event = {"reason": "Started", "involvedObject": {"kind": kind, "name": name}}
+        assert [each[0] for each in derive(build_job(), build_pod(0), events=[event])] == expected
 
 
 def test_only_the_newest_pod_of_each_node_of_the_last_attempt_counts():
@@ -104,37 +97,36 @@ def test_deleted_or_ended_or_older_pod_is_superseded(one, other):
         assert list_pods(observe(build_job(nodes=1), *pods)) == ["j-node-0-0-nnnnn"]
 
 
-@pytest.mark.parametrize(
-    ("pods", "started"),
-    [
-        ([build_pod(0, created=3)], None),
-        ([build_pod(0, created=3), build_pod(1, created=8)], 8),
-        ([build_pod(0, created=30, attempt=1)], 0),
-    ],
-)
-def test_job_starts_when_all_nodes_of_the_first_attempt_exist(pods, started):
-    job = observe(build_job(), *pods).job
-    assert job.started == (None if started is None else BEGAN + timedelta(seconds=started))
+def test_job_starts_when_all_nodes_of_the_first_attempt_exist():
+    def get_start(*pods):
+        return observe(build_job(), *pods).job.started
+
+    assert get_start(build_pod(0, created=3)) is None
+    assert get_start(build_pod(0, created=3), build_pod(1, created=8)) == parse_time(at(8))
+    assert get_start(build_pod(0, created=30, attempt=1)) == BEGAN
+
+
+ENDED = [build_ended(0, finished=80), build_ended(1, finished=90)]
 
 
 @pytest.mark.parametrize(
     ("pods", "ended"),
     [
-        ([build_ended(0, finished=80), build_ended(1, finished=90), build_pod(2)], 90),
-        ([build_ended(0, finished=80), build_ended(1, finished=90)], 90),
+        ([*ENDED, build_pod(2)], 90),
+        (ENDED, 90),
         # It has taken the resources of the first one, and finds nothing to join.
-        ([build_ended(0, finished=80), build_ended(1, finished=90), build_running(2, 85)], 90),
-        ([build_ended(0, finished=80), build_ended(1, finished=90), build_running(2, 60)], None),
-        ([build_ended(0, finished=80), build_running(1), build_pod(2)], None),
-        ([build_ended(0, finished=80), build_pod(1), build_pod(2)], None),
+        ([*ENDED, build_running(2, 85)], 90),
+        ([*ENDED, build_running(2, 60)], None),
+        ([ENDED[0], build_running(1), build_pod(2)], None),
+        ([ENDED[0], build_pod(1), build_pod(2)], None),
         ([build_pod(0, "Succeeded"), build_pod(1, "Succeeded")], None),
     ],
 )
 def test_elastic_job_succeeds_without_nodes_that_were_never_placed(pods, ended):
-    found = derive(build_job(**SCALES), *pods)[1:]
+    scales = build_job(nodes=3, min_nodes=2)
+    found = derive(scales, *pods)[1:]
     assert found == ([] if ended is None else [(job_conditions.SUCCEEDED, "NodesSucceeded", ended)])
-    job = observe(build_job(**SCALES), *pods).job
-    assert job.unfinished is (ended is not None)
+    assert observe(scales, *pods).job.unfinished is (ended is not None)
 
 
 def test_job_of_fixed_size_needs_all_nodes_to_succeed():
@@ -156,10 +148,8 @@ def test_job_with_more_restarts_than_the_platform_permits_fails(attempt, options
     pods = build_pod(0, attempt=attempt, created=50), build_pod(1, attempt=attempt, created=60)
     found = derive(build_job(**options), *pods)[1:]
     assert found == ([(job_conditions.FAILED, "DisruptionLimitExceeded", 60)] if fails else [])
-    observed = observe(build_job(**options), *pods)
-    assert observed.job.unfinished is fails
-    end = build_condition("Failed", reason="FailedJobs")
-    ended = derive(build_job(end, **options), *pods)
+    assert observe(build_job(**options), *pods).job.unfinished is fails
+    ended = derive(build_job(build_condition("Failed", reason="FailedJobs"), **options), *pods)
     assert [each[1] for each in ended if each[0] == job_conditions.FAILED] == ["FailedJobs"]
 
 
@@ -175,32 +165,24 @@ def test_observed_state_without_a_job_is_unchanged():
     assert list_pods(observed) == ["j-node-0-0-aaaaa", "j-node-0-0-first"]
 
 
-def as_launcher(pod):
-    pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "launcher"
-    pod["metadata"]["name"] = pod["metadata"]["name"].replace("node", "launcher")
-    return pod
-
-
-def as_other_node(pod):
-    pod["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
-    return pod
+LAUNCHER = build_running(0)
+LAUNCHER["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "launcher"
+LAUNCHER["metadata"]["name"] = "j-launcher-0-0-aaaaa"
+OTHER_NODE = build_running(1)
+OTHER_NODE["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
 
 
 @pytest.mark.parametrize(
-    ("options", "pods", "expected"),
+    ("launcher", "pods", "expected"),
     [
-        ({}, [build_running(0)], ["j-node-0-0-aaaaa", "j-node-0-1", "j-node-0-2"]),
-        ({"launcher": True}, [], ["j-launcher-0-0", "j-node-0-0", "j-node-0-1"]),
-        (
-            {"launcher": True},
-            [as_launcher(build_running(0)), as_other_node(build_running(1))],
-            ["j-launcher-0-0-aaaaa", "j-node-0-0", "j-node-0-1-aaaaa"],
-        ),
+        (False, [build_running(0)], ["j-node-0-0-aaaaa", "j-node-0-1", "j-node-0-2"]),
+        (True, [], ["j-launcher-0-0", "j-node-0-0", "j-node-0-1"]),
+        (True, [LAUNCHER, OTHER_NODE], ["j-launcher-0-0-aaaaa", "j-node-0-0", "j-node-0-1-aaaaa"]),
     ],
 )
-def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(options, pods, expected):
+def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(launcher, pods, expected):
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
-    observed = observe(build_job(nodes=3, **options), *pods)
+    observed = observe(build_job(nodes=3, launcher=launcher), *pods)
     links = build_links(observed.job, observed.pods, JudgingContext(logs=logs), BEGAN)
     assert [each.uri for each in links] == expected
 
@@ -220,10 +202,8 @@ def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod, no
 
 def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded():
     error = {"worker": "j-node-0-0-gone1", "message": "ValueError: no", "timestamp": at(90)}
-    observed = observe(
-        build_job(build_condition("Complete", 92), launcher=True),
-        error_files=[{"path": "error.pb", "document": {"error": error}}],
-    )
+    files = [{"path": "error.pb", "document": {"error": error}}]
+    observed = observe(build_job(build_condition("Complete", 92), launcher=True), error_files=files)
     condition = observed.job.end_condition
     status = final_status.build_final_status(observed, JobState.SUCCEEDED, condition, {})
     assert status.death.failure.replica == "node-1"
@@ -246,25 +226,21 @@ def list_nodes(since: float, attempt: int):
     return [build_running(index, since, created=since - 1, attempt=attempt) for index in (0, 1)]
 
 
-@pytest.mark.parametrize(
-    ("job", "since", "now", "is_over"),
-    [
-        (build_started_job(5), 80, 104, False),
-        (build_started_job(5), 80, 106, True),
-        (build_started_job(None), 80, 106, False),
-        (build_started_job(None), 80, 181, True),
-        # Time in a queue is not run time, so a suspension starts the run again.
-        (build_started_job(5, RESUMED), 80, 179, False),
-        (build_started_job(62, RESUMED), 80, 163, True),
-        (build_started_job(1_000), 80, 181, True),
-    ],
-    ids=[
-        *("before the deadline", "after it", "not recorded", "not recorded, after it"),
-        *("recorded before a suspension", "recorded after one", "recorded in the future"),
-    ],
-)
-def test_deadline_counts_from_the_recorded_start(job, since, now, is_over):
-    verdict = judge(observe(job, *list_nodes(since, attempt=1)), RULES, BEGAN + timedelta(seconds=now))
+DEADLINES = {
+    "before the deadline": (build_started_job(5), 104, False),
+    "after it": (build_started_job(5), 106, True),
+    "not recorded": (build_started_job(None), 106, False),
+    "not recorded, after it": (build_started_job(None), 181, True),
+    # Time in a queue is not run time, so a suspension starts the run again.
+    "recorded before a suspension": (build_started_job(5, RESUMED), 179, False),
+    "recorded after one": (build_started_job(62, RESUMED), 163, True),
+    "recorded in the future": (build_started_job(1_000), 181, True),
+}
+
+
+@pytest.mark.parametrize(("job", "now", "is_over"), DEADLINES.values(), ids=DEADLINES)
+def test_deadline_counts_from_the_recorded_start(job, now, is_over):
+    verdict = judge(observe(job, *list_nodes(80, attempt=1)), RULES, BEGAN + timedelta(seconds=now))
     expected = (Phase.FAILED, "DeadlineExceeded") if is_over else (Phase.RUNNING, "Running")
     assert (verdict.phase, verdict.reason) == expected
 
@@ -327,22 +303,18 @@ def list_events(observed: Observed) -> list[tuple[str, str]]:
     return [(each["type"], each["reason"]) for each in found]
 
 
-@pytest.mark.parametrize(
-    ("observed", "is_outdated"),
-    [
-        (observe_queued(), True),
-        (observe_queued(OURS, named_runtime=True), True),
-        (observe_queued(OURS, KUEUE, named_runtime=True), False),
-        (observe_queued(KUEUE), False),
-        (observe_queued(suspend=True), False),
-        (observe_queued(status="False"), False),
-        (observe(build_job(), build_running(0)), False),
-    ],
-    ids=[
-        *("no patch", "only ours", "both", "only that of Kueue"),
-        *("suspended", "not admitted", "without a queue"),
-    ],
-)
+OUTDATED = {
+    "no patch": (observe_queued(), True),
+    "only ours": (observe_queued(OURS, named_runtime=True), True),
+    "both": (observe_queued(OURS, KUEUE, named_runtime=True), False),
+    "only that of Kueue": (observe_queued(KUEUE), False),
+    "suspended": (observe_queued(suspend=True), False),
+    "not admitted": (observe_queued(status="False"), False),
+    "without a queue": (observe(build_job(), build_running(0)), False),
+}
+
+
+@pytest.mark.parametrize(("observed", "is_outdated"), OUTDATED.values(), ids=OUTDATED)
 def test_a_queue_without_a_patch_is_outdated(observed, is_outdated):
     assert list_events(observed) == ([("Warning", "QueueOutdated")] if is_outdated else [])
     message = judge(observed, JudgingContext(), BEGAN).message

@@ -12,6 +12,7 @@ from train_job_objects import (
     build_job,
     build_pod,
     build_running,
+    get_jobset,
     observe,
     plan_train_job,
 )
@@ -35,11 +36,6 @@ BOTH = {"dataset": DATASET, "model": MODEL, "storage": SIZE}
 def plan_with_data(options, replicas=REPLICAS, pod=None, **fields):
     roles = {} if pod is None else {key: {"podTemplate": {"spec": pod}} for key in ("master", "worker")}
     return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **fields)
-
-
-def get_jobset(planned):
-    (runtime,) = planned.prerequisites
-    return runtime["spec"]["template"]["spec"]
 
 
 def get_pod(planned, index: int):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from builders import decoded, reject
-from train_job_objects import ELASTIC, REPLICAS, get_train_job_options, plan_train_job
+from train_job_objects import ELASTIC, REPLICAS, get_jobset, get_train_job_options, plan_train_job
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects import table
@@ -23,13 +23,8 @@ MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
 OF_MPI = {**FIXED, **MPI}
 
 
-def get_jobset(custom, **fields):
-    (runtime,) = plan_train_job(custom, **fields).prerequisites
-    return runtime["spec"]["template"]["spec"]
-
-
 def get_pod(custom, **fields):
-    (replicated,) = get_jobset(custom, **fields)["replicatedJobs"]
+    (replicated,) = get_jobset(plan_train_job(custom, **fields))["replicatedJobs"]
     return replicated["template"]["spec"]["template"]
 
 
@@ -51,8 +46,9 @@ def get_environment(custom, **fields):
     ],
 )
 def test_failures_restart_all_nodes_as_often_as_the_author_permits(custom, restarts):
-    assert get_jobset(custom)["failurePolicy"]["maxRestarts"] == restarts
-    assert get_train_job_options(plan_train_job(custom).job).get("maxRestarts", 0) == restarts
+    planned = plan_train_job(custom)
+    assert get_jobset(planned)["failurePolicy"]["maxRestarts"] == restarts
+    assert get_train_job_options(planned.job).get("maxRestarts", 0) == restarts
 
 
 def list_problems(custom) -> list[tuple[str, str]]:
@@ -88,7 +84,7 @@ def test_option_that_the_framework_does_not_support_is_rejected(custom, options,
 
 
 def test_lost_node_of_an_elastic_job_without_a_range_restarts_all_nodes():
-    (node,) = get_jobset(FIXED)["replicatedJobs"]
+    (node,) = get_jobset(plan_train_job(FIXED))["replicatedJobs"]
     (rule,) = node["template"]["spec"]["podFailurePolicy"]["rules"]
     assert rule["action"] == "FailJob"
 
@@ -125,16 +121,11 @@ def test_pod_groups_expected_from_the_operator_are_created_by_this_server():
 
 
 def test_each_port_has_a_name_and_one_entry():
-    ports = [
-        {"containerPort": 8080},
-        {"containerPort": 8080},
-        {"containerPort": 8080, "protocol": "UDP"},
-        {"containerPort": 90, "name": "web"},
-    ]
-    spec = {"containers": [{"name": "main", "image": "i", "ports": ports}]}
+    ports = [{"containerPort": 8080}, {"containerPort": 8080}, {"containerPort": 8080, "protocol": "UDP"}]
+    web = {"containerPort": 90, "name": "web"}
+    spec = {"containers": [{"name": "main", "image": "i", "ports": [*ports, web]}]}
     pod = get_pod({"masterReplicas": {"replicas": 1}}, k8sPod={"podSpec": spec}, container=None)
-    (container,) = pod["spec"]["containers"]
-    found = [(each["containerPort"], each["name"]) for each in container["ports"]]
+    found = [(each["containerPort"], each["name"]) for each in pod["spec"]["containers"][0]["ports"]]
     assert found == [(8080, "port-8080"), (8080, "port-8080-udp"), (90, "web")]
 
 
@@ -169,11 +160,10 @@ def test_mpi_job_has_a_launcher_as_its_first_node():
             "runLauncherAsNode": True,
         },
     }
-    launcher, node = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    launcher, node = get_jobset(planned)["replicatedJobs"]
     assert (launcher["name"], node["name"]) == ("launcher", "node")
-    assert launcher["template"]["metadata"] == {
-        "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    }
+    labels = launcher["template"]["metadata"]["labels"]
+    assert labels == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     assert "metadata" not in node["template"]
     one, other = (each["template"]["spec"]["template"] for each in (launcher, node))
     assert one["spec"] == other["spec"]

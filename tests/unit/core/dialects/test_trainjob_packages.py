@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import reject
-from train_job_objects import REPLICAS, plan_train_job
+from train_job_objects import REPLICAS, get_jobset, plan_train_job
 from wheels import build_wheel, create_environment
 
 from backend_plugin.core.judging.terminations import classify_exit_code
@@ -84,8 +84,7 @@ def get_trainer(packages, **more):
     planned = plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": {"packages": packages, **more}}})
     if not planned.prerequisites:
         return planned.job["spec"]["trainer"]
-    (runtime,) = planned.prerequisites
-    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    (replicated,) = get_jobset(planned)["replicatedJobs"]
     (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
     return container
 

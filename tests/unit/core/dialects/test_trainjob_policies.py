@@ -8,6 +8,7 @@ from train_job_objects import (
     build_condition,
     build_ended,
     build_job,
+    get_jobset,
     get_train_job_options,
     observe,
     plan_train_job,
@@ -27,8 +28,7 @@ LOST = {"DisruptionTarget": "True"}
 
 def plan_policies(custom=REPLICAS, **options):
     planned = plan_train_job({**custom, "kfpytorch": {"trainJob": options}})
-    (runtime,) = planned.prerequisites
-    jobset = runtime["spec"]["template"]["spec"]
+    jobset = get_jobset(planned)
     return planned.job, jobset["failurePolicy"]["rules"], jobset["replicatedJobs"][0]["template"]["spec"]
 
 
@@ -129,8 +129,7 @@ def find_annotations(mode: str | None, gang=None, runtime: str | None = None):
         (patch,) = planned.job["spec"]["runtimePatches"]
         template = patch["trainingRuntimeSpec"]["template"]
     else:
-        (found,) = planned.prerequisites
-        template = found["spec"]["template"]
+        template = planned.prerequisites[0]["spec"]["template"]
     (node,) = template["spec"]["replicatedJobs"]
     job = node["template"]
     return {

@@ -32,9 +32,14 @@ def test_job_is_read_with_the_options_of_its_annotation():
     assert (found.elastic, found.scales, found.ttl, found.expires) == (False, False, None, False)
 
 
-@pytest.mark.parametrize(("nodes", "count"), [(None, 1), (0, 0), (-1, 0), (7, 7), (10**9, 100_000), ("x", 1)])
-def test_number_of_nodes_is_limited(nodes, count):
-    assert read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
+def test_number_of_nodes_is_limited():
+    counts = {None: 1, 0: 0, -1: 0, 7: 7, 10**9: 100_000, "x": 1}
+    for nodes, count in counts.items():
+        assert read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
+
+
+def test_malformed_manifest_is_read_with_one_replica():
+    assert [read(each).replicas for each in ({}, {"metadata": None, "spec": 3, "status": []})] == [1, 1]
 
 
 def test_suspended_job_is_ending():
@@ -42,11 +47,6 @@ def test_suspended_job_is_ending():
     assert DIALECT.is_suspended(build_job(suspend=True))
     assert DIALECT.end_spec == DIALECT.suspend_spec == {"suspend": True}
     assert DIALECT.ends_by_suspension
-
-
-def test_malformed_manifest_is_read_with_one_replica():
-    for manifest in ({}, {"metadata": None, "spec": 3, "status": []}):
-        assert read(manifest).replicas == 1
 
 
 @pytest.mark.parametrize(
@@ -67,24 +67,13 @@ def test_invalid_options_are_replaced_by_the_defaults(text):
     assert options.decode(text) == JobOptions()
 
 
-@pytest.mark.parametrize(
-    ("message", "limit"),
-    [("the TrainJob exceeded its deadline", JobLimit.DEADLINE), ("jobset failed due to one or more", None)],
-)
-def test_limit_that_ended_a_job_is_found_in_its_message(message, limit):
-    assert DIALECT.find_limit(message) is limit
-
-
-@pytest.mark.parametrize(
-    ("message", "is_premature"),
-    [
-        ('TrainingRuntime "j" not found: must be created before the TrainJob', True),
-        ("spec.trainer.env: Invalid value", False),
-    ],
-)
-def test_rejection_without_the_runtime_is_premature(message, is_premature):
-    assert DIALECT.is_premature(message) is is_premature
-    assert not DIALECTS["PyTorchJob"].is_premature(message)
+def test_messages_of_trainer_are_recognized():
+    assert DIALECT.find_limit("the TrainJob exceeded its deadline") is JobLimit.DEADLINE
+    assert DIALECT.find_limit("jobset failed due to one or more") is None
+    no_runtime = 'TrainingRuntime "j" not found: must be created before the TrainJob'
+    assert DIALECT.is_premature(no_runtime)
+    assert not DIALECT.is_premature("spec.trainer.env: Invalid value")
+    assert not DIALECTS["PyTorchJob"].is_premature(no_runtime)
 
 
 @pytest.mark.parametrize(
@@ -114,20 +103,17 @@ def test_probe_of_a_dialect_is_a_job_with_one_replica(dialect):
     assert not dialect.is_suspended(probe)
 
 
-@pytest.mark.parametrize(
-    ("pod", "job"),
-    [
-        ("a-b-worker-12", "a-b"),
-        ("a-master-0", "a"),
-        ("a-worker", ""),
-        ("worker-0", ""),
-        ("a-b-node-0-12-x1y2z", "a-b"),
-        ("a-node-0", "a"),
-        ("a-node-1-0-x1y2z", ""),
-    ],
-)
-def test_job_name_is_parsed_from_a_pod_name(pod, job):
-    assert parse_job_name(pod) == job
+def test_job_name_is_parsed_from_a_pod_name():
+    jobs = {
+        "a-b-worker-12": "a-b",
+        "a-master-0": "a",
+        "a-worker": "",
+        "worker-0": "",
+        "a-b-node-0-12-x1y2z": "a-b",
+        "a-node-0": "a",
+        "a-node-1-0-x1y2z": "",
+    }
+    assert {pod: parse_job_name(pod) for pod in jobs} == jobs
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def plan_train_job(custom, found: Capabilities = NOTHING, **fields) -> Plan:
     return plan(template, run, settings.read({"kfpytorch": ours}), (), found)
 
 
+def get_jobset(planned: Plan):
+    """Return the spec of the JobSet in the runtime of a planned job."""
+    (runtime,) = planned.prerequisites
+    return runtime["spec"]["template"]["spec"]
+
+
 def get_train_job_options(job):
     """Return the options in the annotation of a planned job."""
     return json.loads(job["metadata"]["annotations"][options.ANNOTATION])

@@ -20,6 +20,8 @@ FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
 SINGLE = {"workerReplicas": {"replicas": 0}, "masterReplicas": {"replicas": 1}}
 BACKEND = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 OPERATOR = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
+AUTO = {"scheduler": "auto", "pod-groups-by": "backend"}
+TIMED = {"scheduler": "kueue", "schedule-timeout": "1s"}
 CONTAINERS = [{"name": "default", "image": "unused"}]
 VOLCANO_BY_BACKEND = {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"}
 VOLCANO_BY_OPERATOR = {"scheduler": "volcano", "pod-groups-by": "operator"}
@@ -46,10 +48,7 @@ def refused(*arguments, **more) -> list[str]:
     [
         ({"scheduler": "volcanoe"}, ['scheduler="volcanoe"']),
         ({"scheduler": "in-tree"}, ['scheduler="in-tree"']),
-        (
-            {"scheduler": "auto", "pod-groups-by": "backend", "scheduler-name": "a"},
-            ['scheduler-name="a"', 'pod-groups-by="backend"'],
-        ),
+        ({**AUTO, "scheduler-name": "a"}, ['scheduler-name="a"', 'pod-groups-by="backend"']),
         ({"pod-groups-by": "backend"}, ['pod-groups-by="backend"']),
         ({"queue": "a", "schedule-timeout": "1s"}, ['queue="a"', 'schedule-timeout="0:00:01"']),
         ({"scheduler": "coscheduling"}, ['pod-groups-by=""']),
@@ -59,10 +58,7 @@ def refused(*arguments, **more) -> list[str]:
         ({**BACKEND, "queue": "a"}, ['queue="a"']),
         ({**BACKEND, "schedule-timeout": "1500ms"}, ['schedule-timeout="0:00:01.500000"']),
         ({"scheduler": "kueue", "pod-groups-by": "backend"}, ['pod-groups-by="backend"']),
-        (
-            {"scheduler": "kueue", "scheduler-name": "a", "schedule-timeout": "1s"},
-            ['schedule-timeout="0:00:01"', 'scheduler-name="a"'],
-        ),
+        ({**TIMED, "scheduler-name": "a"}, ['schedule-timeout="0:00:01"', 'scheduler-name="a"']),
         ({"scheduler": "kai", "queue": "a b"}, ['queue="a b"']),
         ({**BACKEND, "scheduler-name": "A"}, ['scheduler-name="A"']),
         ({**BACKEND, "schedule-timeot": "1s"}, ["schedule-timeot='1s'"]),
@@ -126,10 +122,8 @@ def test_gang_minimum_sets_members_and_resources():
 def test_pod_scheduler_name_that_conflicts_with_the_gang_is_rejected():
     other = {"scheduler-name": "default-scheduler"}
     problem, _ = refused(BACKEND, flyte=other)
-    assert problem == (
-        'master pod.schedulerName="default-scheduler": conflicts with the gang, which needs '
-        "scheduler-plugins-scheduler; "
-        "leave it out of the task, its PodTemplate and the settings, or write the same value"
+    assert problem.startswith(
+        'master pod.schedulerName="default-scheduler": conflicts with the gang, which needs'
     )
     assert len(refused(OPERATOR, flyte=other)) == 2
     job, _ = planned({**BACKEND, "scheduler-name": "default-scheduler"}, flyte=other)
@@ -161,11 +155,8 @@ def test_role_outside_the_gang_minimum_has_no_reservation():
     ("priorities", "common"), [(("a", "a"), "a"), (("a", "b"), None), ((None, None), None)]
 )
 def test_common_priority_of_all_pods_is_that_of_the_gang(priorities, common):
-    roles = {
-        role: {"priorityClassName": name}
-        for role, name in zip(("master", "worker"), priorities, strict=True)
-        if name
-    }
+    named = zip(("master", "worker"), priorities, strict=True)
+    roles = {role: {"priorityClassName": name} for role, name in named if name}
     _, group = planned({"scheduler": "volcano", "pod-groups-by": "backend"}, {**FIVE, "kfpytorch": roles})
     assert group["spec"].get("priorityClassName") == common
 
@@ -214,16 +205,11 @@ def test_pod_priority_that_conflicts_with_the_gang_is_rejected():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "{}",
-        '[{"kind": "PodGroup"}]',
+        *("", "{", "{}", "\ud800", '[{"kind": "PodGroup"}]', f"[{GROUP}, {GROUP}]"),
         '[{"apiVersion": "v1", "kind": "Pod", "spec": {}}]',
         '[{"apiVersion": "a/v1/namespaces/theirs/jobs/one?/x", "kind": "PodGroup", "spec": {}}]',
-        f"[{GROUP}, {GROUP}]",
         GROUP.replace("{}", '{"x": 1e999}').join("[]"),
         GROUP.replace("{}", '{"x": ' + "[" * 5_000 + "]" * 5_000 + "}").join("[]"),
-        "\ud800",
     ],
 )
 def test_malformed_companions_annotation_creates_no_companions(text):
@@ -239,22 +225,16 @@ def test_companions_annotation_of_an_author_is_ignored():
 
 
 @pytest.mark.parametrize(
-    ("ganging", "key", "theirs", "why"),
+    ("ganging", "key"),
     [
-        (BACKEND, "yunikorn.apache.org/queue", "yunikorn", "coscheduling: a pod has one"),
-        (
-            {"scheduler": "kueue", "queue": "a"},
-            "yunikorn.apache.org/app-id",
-            "yunikorn",
-            "kueue: it has its own queues, and makes no placeholder",
-        ),
+        (BACKEND, "yunikorn.apache.org/queue"),
+        ({"scheduler": "kueue", "queue": "a"}, "yunikorn.apache.org/app-id"),
     ],
 )
-def test_labels_of_a_second_scheduler_are_rejected(ganging, key, theirs, why):
+def test_labels_of_a_second_scheduler_are_rejected(ganging, key):
     # All pods have the label, but the problem is reported once.
     (problem,) = refused(ganging, **with_template({"labels": {key: "x"}}))
-    message = f"is for {theirs}, but the gang scheduler is {why}"
-    assert problem.startswith(f'metadata.labels.{key}="x": {message}')
+    assert problem.startswith(f'metadata.labels.{key}="x": is for yunikorn, but the gang scheduler is ')
     planned(ganging, **with_template({"labels": {key: ""}}))
 
 
@@ -266,12 +246,7 @@ def test_kueue_queue_label_of_a_task_is_kept():
     assert problem.startswith('metadata.labels.kueue.x-k8s.io/queue-name="b": is for kueue, but the gang')
 
 
-def warnings(
-    template,
-    custom=TWO,
-    section=None,
-    found: Capabilities = NOTHING,
-) -> list[str]:
+def warnings(template, custom=TWO, section=None, found: Capabilities = NOTHING) -> list[str]:
     """Return the warnings about a task if `template` is the platform's default PodTemplate."""
     spec = {"containers": [{"name": "default", "image": "i"}], **template.get("spec", {})}
     stored = {"metadata": {"namespace": "flyte", "name": "t"}, "template": {**template, "spec": spec}}
