@@ -92,7 +92,12 @@ def wait_for_poke(start: ChildStart) -> int:
 def leave_traces(start: ChildStart) -> int:
     """Report each action that an interpreter does before it ends."""
     atexit.register(send_message, start, "exit handler")
+    KEPT.append(Finalized())
+    weakref.finalize(KEPT[0], send_message, start, "finalizer")
     threading.Thread(target=lambda: (time.sleep(0.05), send_message(start, "thread"))).start()
+    handler = logging.handlers.MemoryHandler(100, target=logging.StreamHandler(sys.stdout))
+    logging.getLogger("traces").addHandler(handler)
+    logging.getLogger("traces").warning("from the log")
     sys.stdout.write("no line end")
     return 0
 
@@ -116,17 +121,9 @@ def leave_objects_that_raise(start: ChildStart) -> int:
     thing = Finalized()
     file = Path(start.args["file"]).open("w")  # noqa: SIM115 - it stays open.
     file.write("buffered")
-    kept = [weakref.proxy(thing), ClassRaises(), FlushExits(), file]
+    KEPT.extend([weakref.proxy(thing), ClassRaises(), FlushExits(), file])
     atexit.register(sys.exit, 8)
-    setattr(sys.modules[__name__], "KEPT", kept)  # noqa: B010 - until the process ends.
-    sys.modules["raises"] = kept[1]  # type: ignore[assignment]
-    return 0
-
-
-def leave_log_lines(start: ChildStart) -> int:
-    handler = logging.handlers.MemoryHandler(100, target=logging.StreamHandler(sys.stdout))
-    logging.getLogger("traces").addHandler(handler)
-    logging.getLogger("traces").warning("from the log")
+    sys.modules["raises"] = KEPT[1]
     return 0
 
 
@@ -134,10 +131,8 @@ class Finalized:
     """An object with a finalizer."""
 
 
-def leave_finalizer(start: ChildStart) -> int:
-    start.inherited["kept"] = kept = Finalized()
-    weakref.finalize(kept, send_message, start, "finalizer")
-    return 0
+KEPT: list[Any] = []
+"""Objects that exist until the process ends."""
 
 
 def write_to_nobody(start: ChildStart) -> int:
