@@ -39,14 +39,6 @@ def test_signal_is_deferred_until_it_is_delivered(count_signals: list[int]) -> N
     assert count_signals == [signal.SIGINT] * 2
 
 
-def test_exception_of_a_handler_is_raised_on_delivery(count_signals: list[int]) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with defer_signals(signal.SIGINT) as signals:
-        os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signals.deliver()
-
-
 def test_many_undelivered_signals_do_not_block(count_signals: list[int]) -> None:
     with defer_signals(signal.SIGINT) as signals:
         for _ in range(70_000):
