@@ -1,4 +1,4 @@
-"""The reason why a connection to a server fails: no listener, TLS on one side only, a wrong certificate.
+"""The reason why a connection to a server fails: TLS on one side only, a wrong certificate, an unknown host.
 
 gRPC reports all these errors with one message, so this module repeats the connection after gRPC has failed.
 """

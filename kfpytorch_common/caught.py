@@ -1,7 +1,4 @@
-"""Call code that may raise any exception, and return the exception instead of raising it.
-
-Such code is a user's code, or a library without documented errors.
-"""
+"""Call code that may raise any exception, such as that of a user, and return the exception."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Configs of a distributed task: the classes that an author passes to ``@task(task_config=...)``.
-
-A config checks its values at construction, when a task is defined with it, and when it is encoded.
-"""
+"""Configs of a distributed task: the classes that an author passes to ``@task(task_config=...)``."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields

@@ -1,8 +1,4 @@
-"""Build the pod template of a replica: the author's template, with shared memory if the config requires it.
-
-The package kubernetes, whose import is slow, is imported only to build a template. `find_problems`,
-`read_resources` and `serialize_default_pod` do not need it.
-"""
+"""Build the pod template of a replica: that of the author, with shared memory if the config requires it."""
 
 import copy
 import dataclasses

@@ -1,8 +1,4 @@
-"""A transformer for `torch.nn.Module`, which flytekit cannot read with torch 2.6 and newer.
-
-torch's `load` accepts only weights by default, and flytekit saves the whole module. This module is imported
-only in a process that has loaded torch.
-"""
+"""A transformer for `torch.nn.Module`, for processes that have loaded torch."""
 
 from typing import Any
 
@@ -16,6 +12,7 @@ from flytekit.models.literals import Literal
 class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
     """flytekit's transformer for `torch.nn.Module`, but able to load whole pickled modules, not only weights.
 
+    flytekit saves the whole module, and its own transformer loads only weights with torch 2.6 and newer.
     Loading a module can run code, as with the pickles that flytekit reads for other Python types. Modules
     and pickles come from the storage of the execution.
     """
