@@ -7,41 +7,27 @@ from typing import Final
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value, suggest_name
 from flytekitplugins.kfpytorch.validators import INT32_MAX, build_count_reader, build_mapping_reader
 
-_PROCESSES: Final = ("auto", "gpu", "cpu")
+_NODES: Final = re.compile(r"\s*\+?([0-9]{1,10})\s*(?::\s*\+?([0-9]{1,10})\s*)?")
 
 
 def read_processes(value: object) -> object:
-    """Return a valid ``nproc_per_node``; raise `InvalidValue` for any other value.
-
-    Valid are a number of processes and the words that ``torchrun`` accepts.
-    """
+    """Return a valid ``nproc_per_node``, a number or a word of ``torchrun``; else raise `InvalidValue`."""
     if not isinstance(value, str):
         return build_count_reader(low=1)(value)
-    if value not in _PROCESSES:
+    if value not in ("auto", "gpu", "cpu"):
         raise build_invalid_value(value, "must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'")
     return value
 
 
 def read_nodes(value: object) -> object:
-    """Return a valid ``nnodes``; raise `InvalidValue` for any other value.
-
-    Valid are ``2``, ``"2"``, and a range ``"2:4"``. Text is not converted to a number.
-    """
-    if isinstance(value, str) and _is_count_or_range(value):
-        return value
-    if isinstance(value, (str, bool)) or not hasattr(value, "__index__"):
+    """Return a valid ``nnodes`` unchanged, such as ``2``, ``"2"`` or ``"2:4"``; else raise `InvalidValue`."""
+    if not isinstance(value, str):
+        return build_count_reader(low=1)(value)
+    match = _NODES.fullmatch(value)
+    if match is None or not 1 <= int(match[1]) <= int(match[2] or match[1]) <= INT32_MAX:
         remedy = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"
         raise build_invalid_value(value, remedy)
-    return build_count_reader(low=1)(value)
-
-
-def _is_count_or_range(text: str) -> bool:
-    counts = text.split(":")
-    return len(counts) <= 2 and all(map(_is_count, counts)) and int(counts[0]) <= int(counts[-1])
-
-
-def _is_count(text: str) -> bool:
-    return re.fullmatch(r"\s*\+?[0-9]+\s*", text) is not None and 1 <= int(text) <= INT32_MAX
+    return value
 
 
 # The keys that torch's c10d rendezvous reads (torch.distributed.elastic.rendezvous, 2.3 to 2.15).
