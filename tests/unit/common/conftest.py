@@ -1,5 +1,3 @@
-"""Fork servers of every kind, for the tests in this folder."""
-
 import contextlib
 from collections.abc import Callable, Iterator
 

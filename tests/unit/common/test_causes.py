@@ -1,6 +1,4 @@
 # ruff: noqa: E501 - a row a case
-"""The cause of a failed rank, and the root cause among several failures."""
-
 import signal
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of the loader of data sets and models."""
-
 import sys
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Deferred signals are delivered later, with their usual effect."""
-
 import os
 import select
 import signal

@@ -1,5 +1,3 @@
-"""A process from the fork server has the requested properties and reports its exit."""
-
 import importlib.util
 import json
 import os

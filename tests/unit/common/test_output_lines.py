@@ -1,5 +1,3 @@
-"""The output of many processes becomes complete lines with a prefix, without loss."""
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

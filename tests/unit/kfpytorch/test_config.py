@@ -1,5 +1,3 @@
-"""Valid configs, and the messages for invalid ones."""
-
 import copy
 import pickle
 from dataclasses import fields

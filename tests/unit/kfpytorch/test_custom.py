@@ -1,5 +1,3 @@
-"""The `custom` field of a task template, and the validation of fields beyond upstream's config."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the data set, the model and the storage of a `TrainJob`."""
-
 from typing import Any
 
 import pytest

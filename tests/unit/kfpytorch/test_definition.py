@@ -1,5 +1,3 @@
-"""Checks of a config together with the resources and the pod of its task."""
-
 from typing import Any
 
 import pytest

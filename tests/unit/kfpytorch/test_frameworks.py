@@ -1,5 +1,3 @@
-"""Tests of the frameworks of a TrainJob, and of the settings that only torch has."""
-
 from typing import Any
 
 import pytest

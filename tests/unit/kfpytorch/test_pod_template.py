@@ -1,5 +1,3 @@
-"""Shared memory in a copy of the author's pod template."""
-
 import copy
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Invalid values of the recipes are refused before TRL is imported."""
-
 import subprocess
 import sys
 from collections.abc import Callable

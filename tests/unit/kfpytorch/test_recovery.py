@@ -1,5 +1,3 @@
-"""Marking of a worker's failure as recoverable."""
-
 from pathlib import Path
 from types import SimpleNamespace
 

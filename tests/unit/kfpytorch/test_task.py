@@ -1,5 +1,3 @@
-"""Tasks as flytekit receives them: definition, overrides and serialization."""
-
 import subprocess
 import sys
 from collections import OrderedDict
