@@ -34,6 +34,7 @@ from backend_plugin.core.observed import Job, Observed
 from backend_plugin.core.plan import JobDraft, Plan
 from backend_plugin.core.scheduling import foreign_fields, gang_options, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.companions import read_companions
 from backend_plugin.core.scheduling.scheduler_request import Selection
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -81,19 +82,14 @@ def plan(
     warnings = [*pod.find_warnings(request, job.groups)]
     job, pods = dialect.fold(job, pods)
     draft = _build_draft(request, job, pods)
-    full_draft, companions = scheduling.add_gang(
-        job,
-        draft,
-        chosen.gang,
-        capabilities,
-        counts_all=gang_options.derives_gang_size(chosen.gang, dialect),
-    )
+    full_draft = scheduling.add_gang(job, draft, chosen.gang, capabilities)
     warnings += foreign_fields.find_warnings(job, draft, chosen.gang, capabilities)
+    manifest = dialect.build(job, full_draft)
     return Plan(
         dialect=dialect.name,
-        job=dialect.build(job, full_draft),
+        job=manifest,
         prerequisites=dialect.build_prerequisites(job, full_draft),
-        companions=companions,
+        companions=() if full_draft is draft else read_companions(dialect.read(manifest)),
         warnings=tuple(map(str, warnings)),
         reasons=(*kind.reasons, *chosen.reasons),
     )

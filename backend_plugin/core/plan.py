@@ -1,6 +1,6 @@
 """The plan for the cluster: the manifests of one attempt, and the draft of its job."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -36,11 +36,6 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     """The resource requests of an initializer."""
 
 
-def build_no_companions(_: str) -> tuple[Manifest, ...]:
-    """Return no companion objects (see `Plan.companions`) for any uid."""
-    return ()
-
-
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The manifests for one attempt, warnings, and the reasons for its kind of job and its scheduler."""
 
@@ -49,8 +44,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     job: Manifest
     prerequisites: tuple[Manifest, ...] = ()
     """The objects that must exist before the job, which owns them afterwards."""
-    companions: Callable[[str], tuple[Manifest, ...]] = build_no_companions
-    """A function from the uid of the job to the objects to create after it and owned by it (a PodGroup)."""
+    companions: tuple[Manifest, ...] = ()
+    """The objects to create after the job and owned by it (a PodGroup), with a placeholder for its uid."""
     warnings: tuple[str, ...] = ()
     """Warnings about options that are accepted, as sentences."""
     reasons: tuple[str, ...] = ()
@@ -59,4 +54,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def manifests(self) -> tuple[Manifest, ...]:
         """The manifests in the order of their creation, with a placeholder for the uid of the job."""
-        return (*self.prerequisites, self.job, *self.companions(NO_UID))
+        return (*self.prerequisites, self.job, *self.companions)

@@ -205,12 +205,18 @@ def build_adapters(
     return {OPERATOR: by_operator, BACKEND: by_backend}
 
 
-def with_scheduling(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) -> JobDraft:
-    """Return the draft with the fields of its scheduler; `check_conflicts` must have found no problem."""
+def with_scheduling(
+    draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter, annotations: Mapping[str, str]
+) -> JobDraft:
+    """Return the draft with the fields of its scheduler, and with `annotations` of the job.
+
+    `check_conflicts` must have found no problem.
+    """
     marks = adapter.marks(gang)
+    labelled = _with_entries(draft.metadata, "labels", marks.job_labels)
     return structs.replace(
         draft,
-        metadata=_with_entries(draft.metadata, "labels", marks.job_labels),
+        metadata=_with_entries(labelled, "annotations", annotations),
         pods={
             member.role: _with_pod_fields(draft.pods[member.role], member, marks) for member in gang.members
         },

@@ -13,7 +13,7 @@ from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Pod
-from backend_plugin.core.plan import NO_UID, Plan
+from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.doctor import access_review, kubectl_commands
@@ -131,7 +131,7 @@ class _BurnInRunner:
         rules = (
             build_permission(JOBS[self._dialect.name], "create", "get", "delete"),
             *_NEEDED,
-            *(build_permission(get_resource(each), "create") for each in trial.companions(NO_UID)),
+            *(build_permission(get_resource(each), "create") for each in trial.companions),
             *(build_permission(get_resource(each), "create", "delete") for each in trial.prerequisites),
         )
         needed = [replace(each, namespace=self._facts.namespace) for each in rules]

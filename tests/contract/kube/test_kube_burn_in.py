@@ -118,7 +118,7 @@ TRAINER = "trainer.kubeflow.org"
 TRAIN_JOB = plan(TEMPLATE, RUN, read({"kfpytorch": {"dialect": "trainjob"}}))
 TRAIN_JOB_NAME = TRAIN_JOB.job["metadata"]["name"]
 ON_TRAINER = PlannedTask(dialect=DIALECTS["TrainJob"], plan=TRAIN_JOB)
-WITH_GROUP = PlannedTask(plan=structs.replace(PLANNED, companions=lambda _: (GROUP,)))
+WITH_GROUP = PlannedTask(plan=structs.replace(PLANNED, companions=(GROUP,)))
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_pod_groups_expected_from_the_operator_are_created_by_this_server():
         for creator in ("operator", "backend")
     )
     assert (operator.job, operator.prerequisites) == (backend.job, backend.prerequisites)
-    assert operator.companions("u") == backend.companions("u") != ()
+    assert operator.companions == backend.companions != ()
 
 
 def test_each_port_has_a_name_and_one_entry():
@@ -210,7 +210,7 @@ def test_gang_smaller_than_the_nodes_that_training_starts_with_is_rejected(custo
     (problem,) = reject(plan_gang, nodes - 1)
     assert (problem.field, problem.value) == ("custom.kfpytorch.gang.minMember", str(nodes - 1))
     assert problem.remedy == f"write at least {nodes}"
-    (group,) = plan_gang(nodes).companions("u")
+    (group,) = plan_gang(nodes).companions
     assert group["spec"]["minMember"] == nodes
 
 
