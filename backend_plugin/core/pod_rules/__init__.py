@@ -49,7 +49,7 @@ def _check_values(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield from check_name(f"spec.{field}", spec.get(field, ""), rule)
     yield from _check_node_selector(spec.get("nodeSelector", {}))
     for index, toleration in enumerate(spec.get("tolerations", ())):
-        yield from _check_toleration(toleration, f"spec.tolerations[{index}]")
+        yield from check_toleration(toleration, f"spec.tolerations[{index}]")
 
 
 def _check_times(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -85,7 +85,8 @@ def _check_node_selector(selector: Mapping[str, str]) -> Iterator[FieldError]:
         yield from check_name("spec.nodeSelector", value, name_rules.check_label_value)
 
 
-def _check_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def check_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors in a toleration at `path`."""
     key, effect = toleration.get("key", ""), toleration.get("effect", "")
     yield from check_name(f"{path}.key", key, name_rules.check_qualified_name)
     yield from _check_operator(key, toleration, f"{path}.operator")

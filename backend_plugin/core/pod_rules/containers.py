@@ -17,7 +17,7 @@ from backend_plugin.core.schema_check import format_amount
 from kfpytorch_common.quantity import Quantity, parse
 
 _KINDS: Final = ("containers", "initContainers")
-_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
@@ -57,7 +57,7 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
     elif image != image.strip():
         yield build_invalid_error(f"{path}.image", image, "must not have leading or trailing whitespace")
     if policy := container.get("imagePullPolicy"):
-        yield from check_choice(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
+        yield from check_choice(f"{path}.imagePullPolicy", policy, PULL_POLICIES)
     yield from _check_ports(container.get("ports", ()), f"{path}.ports")
     yield from _check_variables(container.get("env", ()), f"{path}.env")
     for probe in _PROBES:

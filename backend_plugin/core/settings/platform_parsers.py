@@ -3,73 +3,32 @@
 They raise `InvalidSettingValue` for an invalid value.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from difflib import get_close_matches
 from textwrap import shorten
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import msgspec
 
-from backend_plugin.core import schema_check
+from backend_plugin.core import pod_rules, schema_check
 from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.pod_rules.containers import PULL_POLICIES
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
 from backend_plugin.core.settings.logs import LogTemplate
 from backend_plugin.core.settings.model import PodSecurityMode
-from backend_plugin.core.settings.value_parsers import duration, merge_maps, text
+from backend_plugin.core.settings.value_parsers import (
+    build_choice_parser,
+    build_count_parser,
+    duration,
+    merge_maps,
+    text,
+)
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
 # The length limit of a message, which may contain the value.
 _LONGEST: Final = 200
-_UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _EXIT_CODES: Final = {str(code): code for code in range(1, 256)}
-
-
-class _Toleration(msgspec.Struct, forbid_unknown_fields=True):
-    key: str = ""
-    operator: Literal["", "Exists", "Equal", "Lt", "Gt"] = ""
-    value: str = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    tolerationSeconds: int | None = None  # noqa: N815  (Kubernetes' name)
-
-
-class _Requirement(msgspec.Struct, forbid_unknown_fields=True):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] = msgspec.field(default_factory=list)
-
-
-def build_checked_parser(kind: Any, remedy: str) -> Parser:
-    """Return a parser that validates a value with the msgspec type `kind`, and returns it unchanged.
-
-    Fields that the value lacks stay absent, even if `kind` has defaults for them.
-    """
-
-    def read(value: Any) -> Any:
-        _convert(value, kind, remedy)
-        return msgspec.to_builtins(value)
-
-    return read
-
-
-def _convert(value: Any, kind: Any, remedy: str) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as refusal:
-        raise _build_error(refusal, kind, remedy) from refusal
-
-
-def _build_error(refusal: msgspec.ValidationError, kind: Any, remedy: str) -> InvalidSettingValue:
-    """Convert the error `refusal` of msgspec; for an unknown field, suggest the most similar field name."""
-    unknown = _UNKNOWN.search(str(refusal))
-    struct = (*get_args(kind), kind)[0]
-    if unknown and isinstance(struct, type) and issubclass(struct, msgspec.Struct):
-        known = [field.encode_name for field in msgspec.structs.fields(struct)]
-        near = get_close_matches(unknown["name"], known, n=1)
-        remedy = f"did you mean {near[0]}?" if near else remedy
-    return InvalidSettingValue(shorten(str(refusal), _LONGEST), remedy)
 
 
 def build_pod_part_parser(kind: str) -> Parser:
@@ -86,6 +45,21 @@ def build_pod_part_parser(kind: str) -> Parser:
         return written
 
     return read
+
+
+def toleration(value: Any) -> Manifest:
+    """Parse a toleration of a pod's spec."""
+    written: Manifest = _read_toleration(value)
+    for error in pod_rules.check_toleration(written, "toleration"):
+        raise InvalidSettingValue(shorten(str(error), _LONGEST), "write it as in a pod's spec")
+    return written
+
+
+def tolerations(value: Any) -> list[Manifest]:
+    """Parse a list of tolerations."""
+    if not isinstance(value, list):
+        raise InvalidSettingValue("is not a list", "write a list of tolerations as in a pod's spec")
+    return [toleration(each) for each in value]
 
 
 def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
@@ -109,21 +83,6 @@ def durations_by_cause(value: Any) -> dict[str, timedelta]:
             f"has {unknown[0]!r} as the reason of a wait", f"write one of {', '.join(WAITS)}"
         )
     return {cause: duration(limit) for cause, limit in pairs.items()}
-
-
-def dialect(value: Any) -> str:
-    """Return `value` if it is ``auto`` or the name of a kind of job in lower case, such as ``pytorchjob``."""
-    known = ("auto", *(name.lower() for name in DIALECTS))
-    if value not in known:
-        raise InvalidSettingValue("is not a kind of job", f"write {', '.join(known)}")
-    return str(value)
-
-
-def times(value: Any) -> int:
-    """Return `value` if it is a whole number of 0 or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidSettingValue("is not a number of times", "write a whole number, 0 or more")
-    return value
 
 
 def causes_by_exit_code(value: Any) -> dict[int, Cause]:
@@ -150,8 +109,11 @@ def _parse_cause(value: Any) -> Cause:
 
 def log_templates(value: Any) -> tuple[LogTemplate, ...]:
     """Parse a list of log link templates."""
-    remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
-    templates = _convert(value, tuple[LogTemplate, ...], remedy)
+    try:
+        templates = msgspec.convert(value, tuple[LogTemplate, ...])
+    except msgspec.ValidationError as refusal:
+        remedy = "write log templates as Flyte does: name, displayName, templateUris, ..."
+        raise InvalidSettingValue(shorten(str(refusal), _LONGEST), remedy) from refusal
     return tuple(msgspec.structs.replace(each, scheme=msgspec.UNSET) for each in templates)
 
 
@@ -169,28 +131,24 @@ affinity: Final = build_pod_part_parser("Affinity")
 security_context: Final = build_pod_part_parser("SecurityContext")
 pod_security_context: Final = build_pod_part_parser("PodSecurityContext")
 dns_config: Final = build_pod_part_parser("PodDNSConfig")
-tolerations: Final = build_checked_parser(
-    list[_Toleration], "write a list of tolerations as in a pod's spec: key, operator, value, effect"
-)
-toleration: Final = build_checked_parser(
-    _Toleration, "write it as in a pod's spec: key, operator, value, effect"
-)
-requirement: Final = build_checked_parser(
-    _Requirement, "write a node selector requirement: key, operator, values"
-)
-pull_policy: Final = build_checked_parser(
-    Literal["", "Always", "Never", "IfNotPresent"], "write Always, Never or IfNotPresent"
-)
+requirement: Final = build_pod_part_parser("NodeSelectorRequirement")
+_read_toleration: Final = build_pod_part_parser("Toleration")
+times: Final = build_count_parser(0)
+dialect: Final = build_choice_parser("auto", *(name.lower() for name in DIALECTS))
+_read_mode: Final = build_choice_parser(*(mode.value for mode in PodSecurityMode))
+
+
+def pull_policy(value: Any) -> str:
+    """Parse the image pull policy of a container; may be empty."""
+    if value not in ("", *PULL_POLICIES):
+        raise InvalidSettingValue("is not a valid value", f"write {' or '.join(PULL_POLICIES)}")
+    return str(value)
 
 
 def pod_security_mode(value: Any) -> PodSecurityMode:
     """Parse ``off``, ``warn`` or ``enforce``."""
     # YAML 1.1 decodes the word off as false.
-    mode_name = "off" if value is False else value
-    known = {mode.value: mode for mode in PodSecurityMode}
-    if not isinstance(mode_name, str) or mode_name not in known:
-        raise InvalidSettingValue("is not a mode", f"write {', '.join(known)}")
-    return known[mode_name]
+    return PodSecurityMode(_read_mode("off" if value is False else value))
 
 
 def build_map_parser(parser: Parser, kinds: str) -> Parser:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from backend_plugin.core.schema_check import parse_amount
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
-from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
+from kfpytorch_common.quantity import InvalidQuantity, Quantity
 
 _DURATION: Final = re.compile(r"(?<![0-9.])([0-9]{1,99}(?:\.[0-9]{1,99})?)(ms|us|s|m|h)")
 _UNITS: Final = {
@@ -100,14 +101,11 @@ def _parse_pairs(words: Sequence[str]) -> dict[str, str]:
 def quantity(value: Any) -> Quantity:
     """Parse a Kubernetes quantity of 0 or more, such as ``500m`` or ``16Gi``."""
     try:
-        amount = parse(text(value))
+        return parse_amount(text(value))
     except InvalidQuantity as refusal:
         raise InvalidSettingValue(
-            "is not a quantity", "write it as Kubernetes does, such as 2, 500m or 16Gi"
+            "is not a quantity of 0 or more", "write it as Kubernetes does, such as 2, 500m or 16Gi"
         ) from refusal
-    if amount.nano < 0:
-        raise InvalidSettingValue("is negative", "write 0 or more")
-    return amount
 
 
 def quantities(value: Any) -> dict[str, Quantity]:
