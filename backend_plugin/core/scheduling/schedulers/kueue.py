@@ -69,24 +69,18 @@ _NEVER: Final = re.compile(
 _UNCOVERED: Final = re.compile(r"resource ([\w./-]{1,253}) unavailable in ClusterQueue")
 _MISSING: Final = re.compile(r"LocalQueue \S{1,253} doesn't exist")
 _QUEUE: Final = re.compile(
-    r"(LocalQueue|ClusterQueue) (\S{1,253}) "
+    r"(?:LocalQueue|ClusterQueue) \S{1,253} "
     r"(doesn't exist|not found|is inactive|is stopped|is terminating or missing)"
 )
 _STOPPED: Final = (
     "the queue is stopped: it admits no job until an admin sets its stopPolicy to None; wait for that, or"
     " use another queue"
 )
-_INACTIVE: Final = (
-    "no job is admitted until an admin has corrected that; `kubectl describe {kind} {name}{where}` shows"
-    " the reason: it is stopped, or an object that it refers to is missing; or use another queue"
-)
-_ABSENT: Final = "it does not exist or is being deleted: an admin has to create it; or use another queue"
-_REMEDIES: Final = {"is inactive": _INACTIVE, "is stopped": _STOPPED}
-_UNSUITABLE: Final = (
-    "an admin has to extend the resources or the namespaceSelector of the ClusterQueue; or use another queue"
+_WRONG: Final = (
+    "waiting does not help until the task or its queue is corrected: `kubectl describe"
+    " localqueues,clusterqueues` shows the state of the queue; or use another queue"
 )
 _SELECTOR_MISMATCH: Final = "namespace doesn't match ClusterQueue selector"
-_WRONG: Final = "waiting does not help: the task or its queue has to be corrected; or use another queue"
 _PERMANENT: Final = {"ExceedsMaxQuota": "", "NoMatchingFlavor": _WRONG, "Misconfigured": _WRONG}
 """The remedy for each reason of a condition whose message has no details; empty for the default remedy."""
 _INACTIVATED: Final = (
@@ -94,7 +88,6 @@ _INACTIVATED: Final = (
     " has to be started"
 )
 _NOT_EVICTED: Final = Condition(type="Evicted", true=False)
-_EVICTED_BY_STOP: Final = frozenset({"ClusterQueueStopped", "LocalQueueStopped"})
 
 
 def _parse_message(message: str) -> SchedulerMessage | None:
@@ -145,22 +138,15 @@ def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dic
     return shortages
 
 
-def _select_remedy(message: str, evicted: str, namespace: str) -> str:
+def _select_remedy(message: str) -> str:
     """Return the remedy if an admin has to correct the queue before it can admit the job; else empty."""
-    if _SELECTOR_MISMATCH in message or _UNCOVERED.search(message):
-        return _UNSUITABLE
     queue = _QUEUE.search(message)
-    if queue is None or _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
+    if _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
         return ""
-    return _select_queue_remedy(queue, evicted, namespace)
-
-
-def _select_queue_remedy(queue: re.Match[str], evicted: str, namespace: str) -> str:
-    kind, name, state = queue.groups()
-    if state == "is inactive" and evicted in _EVICTED_BY_STOP:
+    if queue is not None and queue[1] == "is stopped":
         return _STOPPED
-    where = f" -n {namespace}" if kind == "LocalQueue" and namespace else ""
-    return _REMEDIES.get(state, _ABSENT).format(kind=kind.lower(), name=name, where=where)
+    is_unsuitable = _SELECTOR_MISMATCH in message or _UNCOVERED.search(message) is not None
+    return _WRONG if is_unsuitable or queue is not None else ""
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
@@ -191,7 +177,7 @@ def _build_inactive_reason(group: PodGroup, evicted: Condition) -> PendingReason
 
 def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition) -> PendingReason:
     message = condition.message
-    remedy = _select_remedy(message, evicted.reason, group.namespace)
+    remedy = _select_remedy(message)
     parsed = _parse_message(message)
     if parsed is None:
         parsed, remedy = _interpret_reason(condition, remedy)
