@@ -1,7 +1,4 @@
-"""The edits and deletions that a job requires once its Flyte phase is terminal.
-
-The server must do this itself, because Flyte sends no Delete request after a failure without retries.
-"""
+"""The edits and deletions after a job's terminal phase; after a failure, Flyte sends no Delete request."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -114,10 +111,7 @@ def build_cancellation(reason: str) -> Verdict:
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
-    """Return the actions that cancel a job; `NONE` if it has ended, is being deleted or does not exist.
-
-    `reason` is the text that the user gives for the cancellation.
-    """
+    """Return the actions that cancel a job, with the user's `reason`; `NONE` if it has ended or is gone."""
     return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
 
 
@@ -194,11 +188,7 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if the processes of a cancelled job still have time to end, while their pods and logs remain.
-
-    False if the operator would restart or delete stopped pods of the job, or if the server has already ended
-    the job by a change of its spec.
-    """
+    """True if the processes of a cancelled job still have time to end, while their pods and logs remain."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
     return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None

@@ -1,7 +1,4 @@
-"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads.
-
-It is a separate module, so that `error_files` and `judge` do not import flyteidl.
-"""
+"""Conversion of an ErrorDocument to JSON, apart from `error_files`, which must not import flyteidl."""
 
 from typing import Final
 
@@ -16,10 +13,7 @@ _KEPT: Final = 100_000
 
 
 def decode_document(data: bytes) -> Manifest:
-    """Return a serialized ErrorDocument as JSON, in the form that `error_files.read_error_file` takes.
-
-    For bytes that cannot be parsed, return a document with a message that states so: the worker did fail.
-    """
+    """Return a serialized ErrorDocument as JSON; for invalid bytes, one whose message states so."""
     try:
         written = ErrorDocument.FromString(data)
     except DecodeError:

@@ -1,7 +1,4 @@
-"""The record of an error file, an ``error*.pb`` in which a worker reports its failure, and its reader.
-
-The reader never raises: it reads an invalid value as absent. `shell.output_reader` downloads the files.
-"""
+"""The record of an error file, an ``error*.pb`` in which a worker reports its failure, and its reader."""
 
 from datetime import datetime
 
@@ -32,10 +29,7 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_error_file(document: Manifest) -> ErrorFile:
-    """Return the record of an ErrorDocument in protobuf JSON, or of its ``error`` alone.
-
-    The document may be below the key ``document``, next to the ``path`` of the file.
-    """
+    """Read an ErrorDocument in protobuf JSON, its ``error`` alone, or ``{"path": ..., "document": ...}``."""
     error = get_mapping(document, "document", "error") or get_mapping(document, "error") or document
     at = get_time(error, "timestamp") or get_time(document, "modified")
     return ErrorFile(

@@ -88,14 +88,7 @@ class Problems(list[Problem]):
 
 @contextmanager
 def collect_problems() -> Iterator[list[Problem]]:
-    """Collect the problems of several stages, so that one error reports all of them.
-
-    Yields:
-        The list to add problems to.
-
-    Raises:
-        InvalidTask: If there is any problem. The problems of an `InvalidTask` from the body come last.
-    """
+    """Collect the problems of several stages in one `InvalidTask`; those that the body raises come last."""
     problems = Problems()
     try:
         yield problems
@@ -107,10 +100,7 @@ def collect_problems() -> Iterator[list[Problem]]:
 
 
 class RequestRejected(BackendError):
-    """The API server rejects a request; the fields are those of its Kubernetes status.
-
-    A retry cannot succeed, unless a quota is exceeded (`rejection.is_transient`).
-    """
+    """A rejection by the API server, with fields of its Kubernetes status; see `rejection.is_transient`."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)

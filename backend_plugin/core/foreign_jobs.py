@@ -21,10 +21,7 @@ class ForeignJob(BackendError):
 
 
 def describe(job: Job) -> Verdict:
-    """Return the Flyte phase of a job that another client created, with the message of its condition.
-
-    The result is only displayed; Flyte does not receive it.
-    """
+    """Return the Flyte phase of a job that another client created, for display only."""
     true = {each.type: each for each in job.conditions if each.true}
     for kind, phase in _PHASES.items():
         if kind in true:

@@ -112,10 +112,7 @@ class ElasticPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRunPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits for the run time and the retries of a job, and the cleanup after its end.
-
-    The fields are some of those in Kubeflow's RunPolicy.
-    """
+    """The limits for the run time and the retries of a job, and the cleanup after its end."""
 
     clean_pod_policy: str = "None"
     """``None``, ``Running`` or ``All``."""

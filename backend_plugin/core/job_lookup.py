@@ -46,15 +46,8 @@ Known = TypeVar("Known", bound=NamedJob)
 def find_job(word: str, jobs: Iterable[Known]) -> Known:
     """Return the job with the name `word`, else of the Flyte execution `word`, else with the prefix `word`.
 
-    If all matches are attempts of one Flyte node, return the last attempt.
-
-    Args:
-        word: The text that the user typed; ``namespace/`` may precede it.
-        jobs: The jobs to search.
-
-    Raises:
-        JobNotFound: If no job matches.
-        AmbiguousJob: If several jobs match.
+    ``namespace/`` may precede the word. Of several attempts of one Flyte node, return the last one. Raises
+    `JobNotFound` or `AmbiguousJob`.
     """
     namespace, slash, name = word.rpartition("/")
     among = [job for job in jobs if not slash or job.namespace == namespace]
@@ -85,12 +78,9 @@ def _has_rendezvous_ranks(job: Job) -> bool:
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
-    """Return the names of the replicas that may have a rank, such as ``worker-0``.
+    """Return the names of the replicas that may have a rank: all, if a rendezvous assigns the ranks.
 
-    These are all replicas if a rendezvous assigns the ranks.
-
-    Raises:
-        RankNotFound: If the job does not have the rank.
+    Raises `RankNotFound` if the job does not have the rank.
     """
     total = job.replicas * (job.nproc_per_node or 1)
     if not 0 <= rank < total:
@@ -119,11 +109,7 @@ def list_initializers(job: Job) -> Sequence[str]:
 
 
 def require_node(job: Job, number: int) -> str:
-    """Return the name of the replica with a node number, its position from 0 in the order of the ranks.
-
-    Raises:
-        RankNotFound: If the job has fewer replicas.
-    """
+    """Return the replica with a node number, in the order of the ranks; else raise `RankNotFound`."""
     replicas = list_replicas(job)
     if not 0 <= number < len(replicas):
         has = _format_range("node", len(replicas))
@@ -132,11 +118,7 @@ def require_node(job: Job, number: int) -> str:
 
 
 def require_replica(job: Job, name: str) -> str:
-    """Return `name` if the job has a replica with this name.
-
-    Raises:
-        RankNotFound: If the job has no replica with this name.
-    """
+    """Return `name` if the job has a replica with this name; else raise `RankNotFound`."""
     if name in {*list_initializers(job), *list_replicas(job)}:
         return name
     has = ", ".join(

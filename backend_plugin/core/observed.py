@@ -227,10 +227,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The job; None if it does not exist (any more)."""
     pods: tuple[Pod, ...] = ()
     initializers: tuple[Pod, ...] = ()
-    """The current pods that load data before the replicas are created.
-
-    `pods` contains one of them only if the job has ended and the pod has not succeeded.
-    """
+    """The current pods that load data before the replicas are created; `pods` has those that failed."""
     events: tuple[Event, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     error_files: tuple[ErrorFile, ...] = ()

@@ -16,19 +16,12 @@ _OTHER_CLUSTER: Final = "other-cluster"
 
 
 def is_owner_unknown(job: Job) -> bool:
-    """True if neither an owner reference nor the annotation `WORKFLOW` shows where the job's workflow is.
-
-    False for a job that is already being deleted.
-    """
+    """True if neither an owner reference nor the annotation `WORKFLOW` shows where the job's workflow is."""
     return not (job.owned or job.deleting or job.annotations.get(WORKFLOW))
 
 
 def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
-    """Return the attempt of a job without an owner whose Flyte execution may be gone; otherwise None.
-
-    A job that was created or has ended less than `least_age` ago is left out, as is one that has ended and
-    has a time to live.
-    """
+    """Return the attempt of a job of this age without owner or expiry, whose Flyte execution may be gone."""
     since, expires = _get_end(job)
     if not is_owner_unknown(job) or since is None or now - since < least_age or expires:
         return None
@@ -49,11 +42,7 @@ def _get_end(job: Job) -> tuple[datetime | None, bool]:
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
-    """Return the merge patch that sets `owner` as the owner of a job.
-
-    For None, the patch sets an annotation: the workflow of the job is in another cluster. The caller has
-    received a request of Flyte for the job, so the execution exists, but not in this cluster.
-    """
+    """Return the patch that sets `owner`, or for None an annotation: the workflow is in another cluster."""
     if owner is None:
         return {"metadata": {"annotations": {WORKFLOW: _OTHER_CLUSTER}}}
     return {"metadata": {"ownerReferences": names.build_owner_references(owner)}}

@@ -90,11 +90,7 @@ def check_packages(packages: Sequence[str], path: str) -> Iterator[Problem]:
 
 
 def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Manifest:
-    """Return a container that installs the packages before its command.
-
-    Raises:
-        InvalidTask: If the container, whose path in the task is `path`, has neither a command nor arguments.
-    """
+    """Return a container that installs the packages first; raise `InvalidTask` if it has no command."""
     command, words = (get_texts(container, key) for key in ("command", "args"))
     if not command and not words:
         raise InvalidTask(
@@ -114,10 +110,7 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
 
 
 def find_failure(exit_code: int, message: str) -> str:
-    """Return the message about a failed installation of packages; empty if the container has another failure.
-
-    `exit_code` and `message` are those of the container's termination.
-    """
+    """Return the message about a failed installation in a termination; empty for other failures."""
     if exit_code != EXIT_CODE:
         return ""
     lines = [line for line in message.splitlines() if line.startswith(_PREFIX)]

@@ -1,7 +1,4 @@
-"""Escapes for characters that a terminal or a browser interprets instead of displaying.
-
-Container logs stay unchanged, because programs color them on purpose.
-"""
+"""Escapes for characters that a terminal or a browser interprets instead of displaying."""
 
 import re
 from typing import Final

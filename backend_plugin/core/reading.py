@@ -64,18 +64,12 @@ def intern_text(text: str) -> str:
 
 
 def get_bounded_text(value: JsonValue, *keys: str) -> str:
-    """Return the first 4,000 characters of the string at the path `keys`; empty if there is no string.
-
-    The limit bounds the time of regular expressions that search the text.
-    """
+    """Return the first 4,000 characters of a text, which bounds the time of regular expressions."""
     return get_text(value, *keys)[:_LONGEST]
 
 
 def get_int(value: JsonValue, *keys: str) -> int | None:
-    """Return the number at the path `keys`; None if there is none. Decimals of a float are cut off.
-
-    The value may also be a text with a whole number. The absolute value of the result is at most 2**31 - 1.
-    """
+    """Return the number, or a text's whole number, at the path `keys`, within ±(2**31 - 1); else None."""
     child = get_value(value, *keys)
     if isinstance(child, bool) or not isinstance(child, int | float | str):
         return None
@@ -87,10 +81,7 @@ def get_int(value: JsonValue, *keys: str) -> int | None:
 
 
 def get_text_map(value: JsonValue, *keys: str) -> Mapping[str, str]:
-    """Return the mapping at the path `keys`, without values that are not strings; empty if there is none.
-
-    Its keys are interned.
-    """
+    """Return the texts of the mapping at the path `keys`, with interned keys; empty if there is none."""
     child = get_value(value, *keys)
     if not isinstance(child, _MAPPINGS):
         return {}

@@ -102,11 +102,7 @@ def check_attempt_fields(run: Attempt) -> Iterator[Problem]:
 
 
 def require_own_job(run: Attempt, existing: Manifest) -> None:
-    """Raise an error if an existing job does not belong to this attempt.
-
-    Raises:
-        InvalidTask: If the job has another output prefix.
-    """
+    """Raise `InvalidTask` if an existing job does not belong to this attempt."""
     if not names.has_output_prefix(existing, run.output_prefix):
         raise InvalidTask(
             Problem(

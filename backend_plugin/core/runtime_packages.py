@@ -43,11 +43,7 @@ class RuntimePackages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_report(lines: Iterable[str]) -> RuntimePackages:
-    """Return the report in the lines of a container log; other lines are ignored.
-
-    Raises:
-        PackagesUnknown: If the end of the report is missing.
-    """
+    """Return the report in the lines of a log; raise `PackagesUnknown` if its end is missing."""
     python, gpus = "", []
     versions: dict[str, str] = {}
     for entry in _read_entries(lines):

@@ -50,10 +50,7 @@ def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -
 
 
 def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | None:
-    """Return the task's data in the annotations of a job, as `encode` wrote it; None if missing or invalid.
-
-    `namespace` is the namespace of the job, which the annotation does not contain.
-    """
+    """Return the task's data in a job's annotations, as `encode` wrote it; None if missing or invalid."""
     written = annotations.get(ANNOTATION, "")
     try:
         decoded = _DECODER.decode(written)

@@ -1,8 +1,4 @@
-"""Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``.
-
-The field `custom` has two layouts: version 0 is flyteidl's ``plugins.pytorch``, version 1 is flyteidl's
-``plugins.kubeflow.pytorch``. The pods are built in `manifest.pod`.
-"""
+"""Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``."""
 
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Final

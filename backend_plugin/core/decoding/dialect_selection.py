@@ -31,10 +31,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 def select_dialect(
     settings: PluginSettings, job: TrainingJob, capabilities: Capabilities
 ) -> DialectSelection:
-    """Return the dialect for a job: the kind of Kubernetes object, such as PyTorchJob, that represents it.
-
-    It is the one that the task requires, or else a setting; for ``auto``, one that the cluster supports.
-    """
+    """Return the dialect of the task, or else of a setting; for ``auto``, one that the cluster supports."""
     setting, path = _get_setting(settings, job)
     dialect = table.DIALECTS.get(job.dialect)
     if dialect is not None:

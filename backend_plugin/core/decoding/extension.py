@@ -1,7 +1,4 @@
-"""Reads and checks the key `kfpytorch` of a task's `custom`: the options that flyteidl does not have.
-
-`manifest.pod_checks` checks the placement of the roles in the final pods.
-"""
+"""Reads and checks the key `kfpytorch` of a task's `custom`: the options that flyteidl does not have."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

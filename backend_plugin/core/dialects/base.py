@@ -56,10 +56,7 @@ class ReplicaPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSupport:
-    """The kinds of training runtimes that a job can name, and the functions for them.
-
-    The functions read a runtime, build a job that lists its packages, and check the runtime that a job names.
-    """
+    """The kinds of training runtimes that a job can name, and the functions for them."""
 
     kinds: tuple[JobResource, ...]
     """The API resources of training runtimes; the namespaced one is first, because it takes precedence."""
@@ -93,10 +90,7 @@ class Dialect:
     pod_suffix: str
     """A regular expression for the part of a pod's name after the name of its job."""
     build: Callable[[TrainingJob, JobDraft], Manifest]
-    """Return the manifest of a job.
-
-    Raises `InvalidTask` if the dialect cannot represent the job.
-    """
+    """Return the manifest of a job; raise `InvalidTask` if the dialect cannot represent the job."""
     build_probe: Callable[[Mapping[str, Any]], Manifest]
     """Return the smallest valid job with the given metadata, for a dry run."""
     read: Callable[[Manifest], Job]
@@ -110,33 +104,21 @@ class Dialect:
     suspend_spec: Manifest
     """The change of the spec that suspends a job without pods."""
     build_stop_spec: Callable[[Job], Manifest | None]
-    """Return the change of the spec after which the job ends when its pods have ended; None if not possible.
-
-    After the change, the operator restarts and deletes no pod, and `Job.clean_pod_policy` is "None".
-    """
+    """Return the change of the spec after which no pod is restarted or deleted; None if not possible."""
     limits: Mapping[str, JobLimit]
     """The limit that ended a job, by a part of the message of its condition."""
     list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]] = lambda *_: ()
-    """Return the init containers, with name and resources, that the operator adds to the pods of a role.
-
-    The second parameter contains all roles of the job.
-    """
+    """Return the init containers that the operator adds to a role; the second parameter is all roles."""
     check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]]
     """Return the problems of a training container; the second parameter is its path in the task template."""
     build_pod_name: Callable[[Job, str, int], str]
     """Return the name of a pod, or its first part, from the job, the name of the role and the index."""
     read_without_pods: Callable[[Manifest], Job] | None = None
-    """Read a job whose pods are unknown: derive the missing conditions from its status alone.
-
-    None if the operator reports all conditions.
-    """
+    """Read a job from its status alone, without pods; None if the operator reports all conditions."""
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = (
         lambda *parts: parts
     )
-    """Return the job with its replica groups merged into the roles of the dialect, and their pod templates.
-
-    Raises `InvalidTask` if groups that are merged have different pod templates.
-    """
+    """Return the job and its pods with the roles of the dialect; raise `InvalidTask` if roles differ."""
     build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = lambda *_: ()
     """Return the objects that must exist before the job is created; the job becomes their owner."""
     runtimes: RuntimeSupport | None = None

@@ -10,11 +10,7 @@ _LARGEST = 3 * 2**19
 
 
 def encode_storable(manifest: Manifest) -> bytes:
-    """Return the JSON of the manifest.
-
-    Raises:
-        InvalidTask: If the manifest is larger than the cluster accepts.
-    """
+    """Return the JSON of the manifest; raise `InvalidTask` if it is larger than the cluster accepts."""
     encoded = msgspec.json.encode(manifest)
     if len(encoded) > _LARGEST:
         raise InvalidTask(

@@ -1,7 +1,4 @@
-"""The table of all dialects: the kinds of Kubernetes objects that can represent a job, such as TrainJob.
-
-Only this module imports the `DIALECT` of each. To add one, add a folder next to this module and a row here.
-"""
+"""The table of all dialects; to add one, add a folder next to this module and a row here."""
 
 import re
 from collections.abc import Container, Mapping
@@ -36,10 +33,7 @@ _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the dialect of a kind of job, such as TrainJob; that of PyTorchJob if the name is empty.
-
-    Raises `KeyError` for an unknown name.
-    """
+    """Return the dialect of a kind of job; PyTorchJob if the name is empty, `KeyError` if it is unknown."""
     return DIALECTS[name] if name else DEFAULT
 
 

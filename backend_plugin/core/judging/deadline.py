@@ -1,8 +1,4 @@
-"""The deadline of a job, which counts from its first start.
-
-A restart replaces the pods of a TrainJob, and no object of the cluster keeps the time of the first start. So
-the server records this time in an annotation of a TrainJob that has a deadline.
-"""
+"""The deadline of a job, which counts from its first start; a TrainJob has this time in an annotation."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -32,10 +28,7 @@ def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool
 
 
 def get_admission_time(job: Job) -> datetime | None:
-    """Return the time since which the operator may create pods; None if unknown.
-
-    It is the time of the job's last resumption or of its creation, whichever is later.
-    """
+    """Return the time of the job's last resumption or else of its creation; None if unknown."""
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
     return max(filter(None, (job.created, *resumed)), default=None)
 
@@ -67,10 +60,7 @@ def _get_recorded_start(job: Job) -> datetime | None:
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if an active job with a deadline needs an annotation with its start time, and has none.
-
-    A job whose status keeps the start time needs no annotation.
-    """
+    """True if an active job with a deadline needs an annotation with its start time, and has none."""
     if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
         return False
     return bool(_get_deadline(job, rules)) and _get_recorded_start(job) is None

@@ -1,7 +1,4 @@
-"""Parsers for the message of an error file: flytekit's text, which may contain a report of failed ranks.
-
-`flytekitplugins.kfpytorch.worker.report` writes such a report, with the cause in its first line.
-"""
+"""Parsers for the message of an error file: flytekit's text, which may contain a report of failed ranks."""
 
 import re
 import textwrap
@@ -80,10 +77,7 @@ def summarize_file(file: ErrorFile) -> ErrorFile:
 
 
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
-    """Return the failure that an error file reports, and its cause; None if no report names the cause.
-
-    A cause in a report is more certain than one derived from the failure: its writer had more information.
-    """
+    """Return the failure in an error file, and the cause that its writer names, which is more certain."""
     if file.failure is not None:
         return file.failure, file.cause
     parsed = _parse_message(file.message)
@@ -106,10 +100,7 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
-    """Return the class and the message of the exception.
-
-    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
-    """
+    """Return class and message of the exception; no class without an exception, ``Error`` for other text."""
     if parsed.exit_code is not None:
         return "", parsed.text
     known = _EXCEPTION.match(parsed.text)

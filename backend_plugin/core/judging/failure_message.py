@@ -36,10 +36,7 @@ _MORE: Final = 300
 
 
 def get_termination_reason(death: ReplicaTermination) -> str:
-    """Return the reason of a termination: exception class, Kubernetes' reason, signal or ``ExitCode``.
-
-    The first that is known counts. It is ``Deleted`` for a replica stopped without an exception or exit code.
-    """
+    """Return the exception class, or else Kubernetes' reason, ``Deleted``, the signal or ``ExitCode``."""
     if death.failure.exception:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:
@@ -49,11 +46,9 @@ def get_termination_reason(death: ReplicaTermination) -> str:
 
 
 def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, retry: bool) -> str:
-    """Return the message for a failure with the root cause `death`.
+    """Return the message for a failure with the root cause `death`; the first line has location and cause.
 
-    The first line names the replica, the failure, its location and its cause. Details, the number of other
-    failed replicas, the text `note` and the remedy follow. If `retry` is false, the last line states that
-    another attempt would or may fail, too.
+    The text `note` and the remedy follow. `retry` is true if another attempt may succeed.
     """
     failure = death.failure
     replica = failure.replica or "a replica"
@@ -120,10 +115,7 @@ def _format_details(death: ReplicaTermination) -> str:
 
 
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last five lines.
-
-    If the line that names the last exception precedes them, return this line and the last four lines.
-    """
+    """Return the last five lines; an earlier line that names the last exception replaces one of them."""
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
     exception = next((line for line in omitted if not line[0].isspace()), None)

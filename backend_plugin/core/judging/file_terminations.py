@@ -1,7 +1,4 @@
-"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas.
-
-It also derives whether a worker was restarted after it wrote its file.
-"""
+"""Converts error files, the ``error*.pb`` that workers write, to terminations of replicas."""
 
 import enum
 from collections.abc import Sequence
@@ -23,11 +20,7 @@ def list_file_terminations(
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the terminations that the error files of workers report.
-
-    The names of replicas and the times of deletions are those of `pods`. `launcher` is true if the first node
-    of the job runs mpirun.
-    """
+    """Return the terminations in error files; `launcher` is true if the first node of the job runs mpirun."""
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
     return [
@@ -79,10 +72,7 @@ def _classify_message(failure: Failure) -> Cause:
 
 
 class _WriterState(enum.IntEnum):
-    """The present state of the worker that wrote an error file.
-
-    If several workers may have written the file, the worst of their states counts, which is the last below.
-    """
+    """The state of the worker that wrote an error file; of several possible writers, the highest counts."""
 
     RECOVERED = 0
     """The worker was restarted and succeeded."""
@@ -94,10 +84,7 @@ class _WriterState(enum.IntEnum):
 def split_error_files(
     files: Sequence[ErrorFile], pods: Sequence[Pod]
 ) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """Return two lists: the error files of failed workers, and of restarted workers that have not ended.
-
-    The error file of a worker that succeeded after a restart is in neither list.
-    """
+    """Return the error files of failed workers, and of restarted workers that have not ended."""
     states = [
         max([_get_writer_state(file, pod) for pod in list_writers(file, pods)], default=_WriterState.FAILED)
         for file in files

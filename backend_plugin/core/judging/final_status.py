@@ -30,10 +30,7 @@ from backend_plugin.core.observed import (
 def build_final_status(
     observed: Observed, state: JobState, condition: Condition | None, exit_codes: ExitCodes
 ) -> JobStatus:
-    """Return the status of a job that has ended or is gone, with `state` and the root cause of the end.
-
-    `condition` reports the end; None if unknown.
-    """
+    """Return the status of a job that has ended or is gone; `condition` reports the end, None if unknown."""
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     is_unsettled = False

@@ -1,8 +1,4 @@
-"""Kubernetes events for a job that has run, then waits for resources again, and then runs again.
-
-Flyte's phase stays RUNNING in this time. Each change gives only one event, because all servers derive the
-same event name. Existing events show which change was reported last.
-"""
+"""Kubernetes events for a job that waits again and then runs again, while Flyte's phase stays RUNNING."""
 
 import enum
 import hashlib
@@ -107,10 +103,7 @@ def is_job_event(event: Event) -> bool:
 
 
 def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
-    """Return the time since which a job that has run waits for resources; None if it does not wait.
-
-    A wait without a reported reason counts only after `unscheduled_pod_grace_period`.
-    """
+    """Return the time since which a job that has run waits; None if it does not, or not long enough."""
     unbound = status.unbound_reasons
     since: datetime | None
     if status.state is JobState.SUSPENDED:
@@ -133,10 +126,7 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 
 
 def _has_all_replicas(status: JobStatus) -> bool:
-    """True if all replicas are ready or succeeded.
-
-    For a job that can scale, one ready replica is sufficient, if all replacements of pods run or succeeded.
-    """
+    """True if all replicas are ready or succeeded; for a job that scales, if all replacements run."""
     if status.state is not JobState.RUNNING:
         return False
     if status.scales:

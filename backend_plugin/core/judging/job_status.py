@@ -90,11 +90,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def first_reason(self) -> PendingReason | None:
-        """The pending reason to report first; None if there is none.
-
-        It has the lowest stage of all pending reasons. If several have this stage, a reason for which
-        `is_blocking` is true comes before a normal step of a pod's start.
-        """
+        """The reason to report first: of the lowest stage, preferably a blocking one; None without any."""
         return self.waits[0] if self.waits else None
 
     @property

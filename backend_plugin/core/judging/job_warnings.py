@@ -38,10 +38,7 @@ def _list_reported(observed: Observed) -> list[JobWarning]:
 
 
 def list_scheduler_warnings(observed: Observed) -> list[JobWarning]:
-    """Return the warnings that schedulers and queues report.
-
-    If the field `event` of a warning is not empty, the server also writes a Kubernetes event.
-    """
+    """Return the warnings that schedulers and queues report."""
     return [note for words in WORDS for note in words.notes(observed)]
 
 
@@ -106,11 +103,7 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
-    """True if a scheduler has reacted to the pods of the job.
-
-    This is so if a waiting pod has the condition PodScheduled or an event, or if the scheduler has created
-    placeholder pods, which reserve capacity for replicas.
-    """
+    """True if a scheduler has reacted to the pods: by a condition, an event or placeholder pods."""
     unscheduled = {("Pod", pod.name) for pod in waiting if pod.scheduled is None}
     if len(unscheduled) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True

@@ -37,10 +37,7 @@ LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer e
 
 
 def shorten_message(message: str) -> str:
-    """Return the text, truncated to `LONGEST`, with spaces for control sequences and characters.
-
-    Newlines stay.
-    """
+    """Return the text, truncated to `LONGEST`, with spaces for control sequences, but with newlines."""
     begin = message[:_READ]
     clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
@@ -80,10 +77,7 @@ def format_unused_outputs(status: JobStatus) -> str:
 
 
 def format_missing_pods(status: JobStatus) -> str:
-    """Return a line on the number of pods that no longer exist; empty if all exist.
-
-    A replaced pod counts as missing, except in a job that can run with fewer replicas.
-    """
+    """Return a line on the number of missing or, unless the job scales, replaced pods; empty without any."""
     count = status.total - len(status.pods) + (0 if status.scales else len(status.replaced))
     if count <= 0:
         return ""
@@ -113,10 +107,7 @@ _VERBS: Final = {
 
 
 def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: bool) -> str:
-    """Return the message for a job that has not ended, with pending reasons, warnings and a remedy.
-
-    `queued` is true if its phase is QUEUED.
-    """
+    """Return the message for a job that has not ended; `queued` is true if its phase is QUEUED."""
     state = _format_state(status, queued=queued)
     warnings = [note.text for note in notes]
     reasons = [text for each in status.waits[:6] if (text := format_pending(each))]
@@ -146,10 +137,7 @@ def _format_state(status: JobStatus, *, queued: bool) -> str:
 def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
-    """Return the job's state, replica counts, pending reasons and warnings, for Flyte's `custom_info`.
-
-    They may change without a change of the Flyte phase.
-    """
+    """Return Flyte's `custom_info`, which may change without a change of the Flyte phase."""
     info: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",

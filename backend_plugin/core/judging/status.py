@@ -54,11 +54,7 @@ def _find_final_condition(observed: Observed) -> Condition | None:
 
 
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
-    """Return the state of a job that does not exist, from `end`, the condition in an event about its end.
-
-    GONE without an event, or if a succeeded job has no outputs. A job whose time to live is zero is deleted
-    at its end; the API server keeps the event for an hour by default.
-    """
+    """Return the state of a job that does not exist, from `end`, the condition in an event about its end."""
     if end is None:
         return JobState.GONE
     if end.type == job_conditions.FAILED:

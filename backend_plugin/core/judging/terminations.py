@@ -96,11 +96,7 @@ def decode_signal(exit_code: int) -> int:
 
 
 def classify_exit_code(exit_code: int, overrides: ExitCodes, last_words: str = "") -> Cause:
-    """Return the cause of a container's exit code; `last_words` is the container's termination message.
-
-    If both show that the installation of packages failed, that is the cause. Otherwise `overrides` take
-    precedence over the default causes.
-    """
+    """Return the cause of an exit code: a failed installation, or else one of `overrides` or the defaults."""
     if find_failure(exit_code, last_words):
         return Cause.INVALID_CONFIG
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
@@ -164,10 +160,7 @@ def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
 
 
 def is_pod_alive(pod: Pod) -> bool:
-    """True if a pod is running or pending, and is not deleted or disrupted.
-
-    False if its training container has ended.
-    """
+    """True if a pod is running or pending, is not deleted or disrupted, and its trainer has not ended."""
     has_ended = pod.phase not in ("Pending", "Running") or pod.termination is not None
     return not has_ended and pod.deleted is None and pod.disrupted is None
 
@@ -312,11 +305,7 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
 
 
 def list_restart_terminations(pods: Iterable[Pod], exit_codes: ExitCodes) -> list[ReplicaTermination]:
-    """Return the failures after which containers were restarted, for the replicas with the most restarts.
-
-    Each result is the end of the previous container run. Replicas whose previous run ended with exit code 0
-    are ignored.
-    """
+    """Return the failed previous runs of the containers that were restarted most often."""
     ends = [
         (structs.replace(pod, reason="", disrupted=None), container, container.last, code)
         for pod in pods
@@ -342,10 +331,7 @@ def list_restart_terminations(pods: Iterable[Pod], exit_codes: ExitCodes) -> lis
 def build_exit_code_failure(
     replica: str, code: int, at: datetime | None, *, message: str = "", stopped: bool = False
 ) -> Failure:
-    """Return a failure for which only the exit code is available; `at` is its time.
-
-    `stopped` is true if the replica was stopped, so that the failure of another one may be the cause.
-    """
+    """Return a failure with only an exit code; `stopped` is true if another failure may be the cause."""
     number = decode_signal(code)
     return Failure(
         rank=None,

@@ -1,8 +1,4 @@
-"""Rules that derive the Flyte phase and its message from a job's status. `timeouts` has the time limits.
-
-FlytePropeller publishes each phase once, so the phase must not go back. The rules keep no state of their own:
-they derive past progress from the objects.
-"""
+"""Rules for the Flyte phase, which never goes back: FlytePropeller publishes each phase once."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -187,10 +183,7 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
-    """Return the phase of a job before all its replicas have run once. Over time, it never moves backwards.
-
-    `lasting` are the warnings about the job that its verdict reports; with one, the phase is never QUEUED.
-    """
+    """Return the phase of a job before all replicas have run once; never QUEUED with `lasting` warnings."""
     if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING
     unbound = status.unbound_reasons

@@ -13,12 +13,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 def build_job_metadata(
     template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest, *, longest_name: int
 ) -> Manifest:
-    """Return the metadata of a job with the pod template `pod`.
-
-    The name has at most `longest_name` characters. The labels and annotations come from `pod` (for queues and
-    cost reports), the task template and the execution; a later source overrides an earlier one. An annotation
-    stores `deadlines`.
-    """
+    """Return the metadata of a job; run overrides task template, and this the pod template `pod`."""
     template_metadata = template.metadata.metadata
     metadata = get_mapping(pod, "metadata")
     owners = names.build_owner_references(run.owner)

@@ -38,12 +38,9 @@ class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
-    """Return the pod template of each group, in their order: ``{"metadata": ..., "spec": ...}``.
+    """Return the pod template of each group; groups with equal pods have the same template.
 
-    Groups with equal pods have the same template. The templates share no mutable part with the request.
-
-    Raises:
-        InvalidTask: If the pod of a group is invalid; the error contains the problems of all groups.
+    Raises `InvalidTask` with the problems of the pods of all groups.
     """
     problems = Problems()
     pods: list[dict[str, Any]] = []
@@ -61,11 +58,9 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
+    """Yield a problem for each unknown field of the PodTemplate, and if the platform's default is missing.
 
-    Also yield one if the task names no PodTemplate and the platform's default one does not exist. If the mode
-    of the setting ``pod-security`` is ``warn``, yield one for each field set by the author or the execution
-    that Pod Security does not admit.
+    In the mode ``warn``, also yield one for each author's field that Pod Security does not admit.
     """
     yield from pod_base.find_warnings(request)
     if _get_security_mode(request) is PodSecurityMode.WARN:
@@ -177,10 +172,7 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
 def _with_platform_fields(
     context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
 ) -> Mapping[str, Any]:
-    """Return the spec with the fields, such as variables, that FlytePropeller adds to pods that it renders.
-
-    The spec takes precedence over `extra`, the role's own pod template, and both over the PodTemplate.
-    """
+    """Return the spec with what FlytePropeller adds to pods that it renders, merged onto both templates."""
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
     spec = pod_containers.with_flyte_defaults(spec, primary, context.env, settings)
@@ -205,10 +197,7 @@ def _with_platform_fields(
 def _with_role_fields(
     context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template.
-
-    The tolerations and node requirements that the resources of the role need are added.
-    """
+    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template."""
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(

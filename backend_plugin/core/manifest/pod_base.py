@@ -1,8 +1,4 @@
-"""Finds the PodTemplate of the cluster for a task, and merges the pod of the task onto it.
-
-The containers ``default`` and ``primary`` of a PodTemplate never run. They are patterns for the containers of
-the task.
-"""
+"""Finds the PodTemplate of the cluster for a task, and merges the pod of the task onto it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -30,11 +26,7 @@ _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "
 
 
 def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the field ``template`` of the PodTemplate for a task, and the problems of the PodTemplate.
-
-    The first value is `NO_TEMPLATE` if there is no PodTemplate or it has problems. If the PodTemplate that
-    the task names does not exist, this is a problem.
-    """
+    """Return the ``template`` of the PodTemplate (`NO_TEMPLATE` without a valid one), and its problems."""
     found = _find_manifest(request)
     if found is None:
         name = request.template.metadata.pod_template_name
@@ -51,11 +43,7 @@ def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]
 
 
 def find_warnings(request: PodRequest) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
-
-    Also yield one if the task names no PodTemplate and the platform's default one does not exist. Call this
-    function only if `find_template` returns no problems.
-    """
+    """Yield a problem for each unknown field of the PodTemplate, and if the default one does not exist."""
     found, default = _find_manifest(request), request.settings.default_pod_template_name
     if found is not None:
         path, manifest = found
@@ -105,10 +93,7 @@ def _missing_template_problem(field: str, name: str, request: PodRequest) -> Pro
 def find_unused_containers(
     path: str, template: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield a problem for each container of a role's pod template that is not in the pod of the task.
-
-    Like a PodTemplate of the cluster, the pod template of a role can change but not add containers.
-    """
+    """Yield a problem for each container that a role's pod template would add to the pod of the task."""
     for kind, patterns in _PATTERNS.items():
         own = {each.get("name") for each in spec.get(kind, ())}
         for each in template.get("spec", {}).get(kind, ()):
@@ -136,10 +121,7 @@ def get_template_resources(
 
 
 def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
-    """Return the resources that FlytePropeller copies from the template's container ``primary`` to `name`.
-
-    The result is empty if the template has a container `name`: FlytePropeller then copies none.
-    """
+    """Return what FlytePropeller copies from ``primary`` to `name`; nothing if the template has `name`."""
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
         return NO_CLAIM
@@ -147,20 +129,13 @@ def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settin
 
 
 def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod template with the containers of `above`, followed by those of `below`.
-
-    It has no other fields, and is used only to find the resources of a container.
-    """
+    """Return a template with only the containers of both, to find the resources of a container."""
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
 
 def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
-    """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated.
-
-    Each container is merged onto the template's container ``default``, and onto ``primary`` if it is
-    `primary`, the one that trains, or else onto the one with its name; see `_merge_container`.
-    """
+    """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated."""
     below = base.get("spec")
     if below is None:
         return spec

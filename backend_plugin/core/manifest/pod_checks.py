@@ -43,10 +43,7 @@ def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> I
 
 
 def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
-    """Yield the problems for which the API server would later reject the pod when the operator creates it.
-
-    `pod_resources` checks the resources, which admission plugins may change.
-    """
+    """Yield the problems, except of resources, for which the API server would later reject the pod."""
     for error in pod_rules.check_spec(spec):
         if not _is_uncertain(error, dialect):
             yield build_problem(

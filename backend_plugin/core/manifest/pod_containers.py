@@ -16,11 +16,7 @@ KINDS: Final = ("initContainers", "containers")
 
 
 class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
-    """Computes the resources of a container from those of its role, its own, and those in a PodTemplate.
-
-    They take precedence in this order. Those of the role apply only to the primary container and to init
-    containers that are not sidecars.
-    """
+    """Computes the resources of a container: of its role, its own, and in a PodTemplate, in this order."""
 
     draft: PodDraft
     base: Mapping[str, Any]
@@ -60,10 +56,7 @@ class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
 def with_flyte_defaults(
     spec: Mapping[str, Any], primary: str, env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> Mapping[str, Any]:
-    """Return a spec with Flyte's environment in each container, and a security context in the primary one.
-
-    The platform's default security context is set only if the primary container has none.
-    """
+    """Return a spec with Flyte's environment, and the default security context in the primary container."""
     security = settings.default_security_context
 
     def decorate(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,11 +71,7 @@ def with_flyte_defaults(
 def finalize_spec(
     spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings, *, container_name: str
 ) -> Mapping[str, Any]:
-    """Return the final spec.
-
-    The primary container gets the name that the operator requires, the image of the role, and the variables
-    for training and for failure reports.
-    """
+    """Return the spec, in which the primary container has its final name, image and variables."""
 
     def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind == "containers" and container["name"] == primary:

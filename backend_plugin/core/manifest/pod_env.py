@@ -19,10 +19,7 @@ _THREADS: Final = "OMP_NUM_THREADS"
 def with_flyte_env(
     container: Mapping[str, Any], env: Sequence[Mapping[str, Any]], settings: Settings
 ) -> dict[str, Any]:
-    """Return the container with the environment that FlytePropeller sets in containers that it renders.
-
-    `env` is the result of `build_execution_env`.
-    """
+    """Return the container with `env`, the result of `build_execution_env`, and the platform's sources."""
     env = [*container.get("env", ()), *env]
     sources = [*container.get("envFrom", ()), *_build_sources(settings)]
     return {**container, "env": env, **({"envFrom": sources} if sources else {})}
@@ -51,12 +48,7 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
 def build_training_env(
     container: Mapping[str, Any], processes: int, settings: Settings
 ) -> list[Mapping[str, Any]]:
-    """Return the final environment of the primary container, with one entry for each name.
-
-    It includes the platform's variables and FLYTE_FAIL_ON_ERROR, unless the container sets them, and the
-    other variables with which flytekit reports failures. `processes` is the number of training processes in
-    the container.
-    """
+    """Return the final environment of the primary container, which starts this number of processes."""
     by_name = index_by_name(container.get("env", ()))
     added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
     # The names in the Secret or ConfigMap are unknown here, and an added variable might override one of them.

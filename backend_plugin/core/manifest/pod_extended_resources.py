@@ -68,11 +68,7 @@ def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[t
 def with_resource_tolerations(
     spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings
 ) -> Mapping[str, Any]:
-    """Return a spec that tolerates the taints of nodes that have extended resources of the pod.
-
-    `claimed` contains the names of the pod's resources. Of these, only the names in the setting
-    ``add-tolerations-for-extended-resources`` get a toleration.
-    """
+    """Return a spec that tolerates taints for the `claimed` resources that a setting names."""
     tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
         toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
@@ -82,10 +78,7 @@ def with_resource_tolerations(
 
 
 def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Mapping[str, Any]:
-    """Return a spec with the shared memory mounted in the primary container.
-
-    `check_shared_memory` must have found no problem.
-    """
+    """Return a spec with the shared memory mounted in the primary container; it must have no problem."""
     # Without a size Flyte writes zero, which Kubernetes interprets as no limit.
     size = parse(memory.size_limit or "0").text
     volume = {"name": memory.mount_name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}

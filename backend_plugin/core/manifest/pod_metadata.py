@@ -23,10 +23,7 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
-    """Return what an execution adds to its pods: a mapping with the keys ``labels`` and ``annotations``.
-
-    They include the execution's identity, and the descriptions of secrets that Flyte's webhook injects.
-    """
+    """Return the ``labels`` and ``annotations`` of an execution, with secrets for Flyte's webhook."""
     secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
@@ -46,10 +43,7 @@ def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) 
 
 
 def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
-    """Yield a problem for each label and annotation key that the API server rejects.
-
-    Also yield one if the annotations are larger than the API server accepts.
-    """
+    """Yield a problem for each label and key that the API server rejects, and for too large annotations."""
     for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
         for key, value in metadata.get(part, {}).items():
             # The API server ignores the case of the keys of annotations.

@@ -1,9 +1,4 @@
-"""The ``with_overrides`` of a Flyte node, applied to the task template.
-
-FlytePropeller applies the overrides itself to pods that it renders. No release of FlytePropeller sends them
-to connectors, although the request has a field for them. The options that a task sets for one role override
-the result; `pod` applies them.
-"""
+"""The ``with_overrides`` of a Flyte node, which no release of FlytePropeller sends to connectors yet."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -15,11 +15,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def with_pod_settings(
     spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
 ) -> Mapping[str, Any]:
-    """Return a pod's spec with the pod-level fields of `settings` and `run`, such as tolerations.
-
-    `resources` contains the names of the resources that the containers use; the settings may have tolerations
-    for them.
-    """
+    """Return a spec with the pod-level fields of the platform; `resources` may have tolerations there."""
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
     if run.is_interruptible:
@@ -54,10 +50,7 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
 
 
 def find_node_requirement(run: Attempt, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the node requirement in the settings for interruptible attempts, or else for other attempts.
-
-    The attempt `run` decides which of the two applies. Return None if that one is not set.
-    """
+    """Return the node requirement in the settings for an attempt, which may be interruptible; else None."""
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement
@@ -84,10 +77,7 @@ def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
-    """Return the pod template that the author of the task sets for a role; empty if absent or invalid.
-
-    The values of the task's pod override it. Problems of the template are added to `problems`.
-    """
+    """Return the author's pod template for a role, and add its problems; empty if absent or invalid."""
     pod_template = group.placement.pod_template
     if pod_template is None:
         return {}

@@ -61,11 +61,7 @@ def read_container_resources(container: Mapping[str, Any], settings: Settings) -
 def read_role_resources(
     group: ReplicaGroup, settings: Settings, problems: list[Problem]
 ) -> ResourceRequirements:
-    """Return the resource requirements that the author sets for a role; empty if absent or invalid.
-
-    They replace those of the task. A request without a limit is also the limit, and a limit without a request
-    is also the request.
-    """
+    """Return the author's resources for a role, each with request and limit; empty if absent or invalid."""
     if group.resources is None:
         return NO_CLAIM
     parts = {"requests": group.resources.requests, "limits": group.resources.limits}
@@ -83,11 +79,7 @@ def read_role_resources(
 def compute_trainer_resources(
     own: ResourceRequirements, group: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final requirements of an init container, or of the primary container, which trains.
-
-    The order of precedence is: `group`, those of the replica role; `own`, those of the container; `template`,
-    those of the PodTemplate; the defaults of the platform.
-    """
+    """Return a trainer's or init container's resources; `group` overrides `own`, and this `template`."""
     claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
@@ -121,10 +113,7 @@ def compute_sidecar_resources(
 
 
 def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
-    """Return a sidecar's requirements `own`, without the resources that have the same amounts in `primary`.
-
-    FlytePropeller has copied such resources from the container ``primary`` of the PodTemplate.
-    """
+    """Return `own` without amounts equal to those of `primary`: FlytePropeller has copied them."""
     inherited = {
         name
         for name in primary.names
@@ -184,10 +173,7 @@ def is_device(name: str) -> bool:
 
 
 def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
-    """Yield a problem for each device with a fractional amount, a request unlike its limit, or too many GPUs.
-
-    The settings limit the number of GPUs. `path` is the path of the container in the task template.
-    """
+    """Yield a problem for each fractional device, request unlike its limit, and excess of GPUs."""
     gpu, most = settings.gpu_resource_name, omit_empty(settings.kfpytorch.task_resources.limits)
     for name in filter(is_device, claim.names):
         limit = claim.limits.get(name, _NOTHING)

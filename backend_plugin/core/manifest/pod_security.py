@@ -110,12 +110,9 @@ _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 def check_baseline(
     sources: Sequence[PodPart], platform: Mapping[str, Any], run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
-    """Yield a problem for each field in `sources`, the parts of an author's pod, that "baseline" forbids.
+    """Yield a problem for each of the author's fields that "baseline" or the list of accounts forbids.
 
-    Also yield a problem for each service account that the author may not name.
-
-    The values that the platform itself configures are exempt: those of its PodTemplate (`platform`) and those
-    of the settings.
+    The values of the platform's PodTemplate and settings are exempt.
     """
     platform_part = PodPart(
         path="",

@@ -30,11 +30,7 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 
 def check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors in the spec of a pod, except those in the resources of containers.
-
-    This does not check the types of the fields: the caller must have validated them with `schema_check`. If
-    fields are missing or list entries are repeated, no other errors are yielded, as by the API server.
-    """
+    """Yield the errors in a spec with valid types, except of resources; a missing field hides all others."""
     yield from [*schema_rules.check_object(spec, "PodSpec", "spec")] or _check_values(spec)
 
 

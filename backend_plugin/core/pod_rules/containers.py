@@ -27,10 +27,7 @@ _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors in the containers of a pod spec, except those in their resources.
-
-    This does not check the types of the fields: the caller must have validated them with `schema_check`.
-    """
+    """Yield the errors in the containers of a spec with valid types, except those in their resources."""
     volumes = {volume.get("name") for volume in spec.get("volumes", ())}
     taken: set[str] = set()
     if not spec.get("containers"):

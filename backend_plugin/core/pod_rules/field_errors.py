@@ -31,10 +31,7 @@ class FieldError:
 
     @property
     def is_certain(self) -> bool:
-        """True if API servers of all releases reject the field.
-
-        A newer API server may accept values, fields and sources of variables that these rules do not include.
-        """
+        """True if API servers of all releases reject the field."""
         is_source_missing = self.kind == _REQUIRED and self.detail != ""
         return self.kind not in (_UNSUPPORTED, _FORBIDDEN) and not is_source_missing
 

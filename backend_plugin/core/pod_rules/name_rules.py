@@ -1,7 +1,4 @@
-"""The rules of Kubernetes for names, labels and environment variables.
-
-Each function returns the rules that a value breaks; an empty list means a valid value.
-"""
+"""The rules of Kubernetes for names; each function returns the rules that a value breaks."""
 
 import re
 from typing import Final

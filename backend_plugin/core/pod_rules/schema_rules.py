@@ -14,10 +14,7 @@ from backend_plugin.core.schema_check import get_types
 
 
 def check_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
-    """Yield an error for each missing required field and each repeated list entry within an object.
-
-    `kind` is its type, a name in `pod_schema`. The types of all fields must be valid.
-    """
+    """Yield an error for each missing required field and repeated list entry in an object of type `kind`."""
     required, parts = _get_rules(kind)
     for name in sorted(required - value.keys()):
         yield build_required_error(f"{path}.{name}")

@@ -27,10 +27,7 @@ def add_gang(
 ) -> JobDraft:
     """Return the draft with the fields for its gang scheduler; unchanged if no gang scheduler applies.
 
-    If this server creates the pod group of the job, an annotation stores it as a companion object.
-
-    Raises:
-        InvalidTask: If a label, annotation or field of the job or its pods contradicts the gang.
+    Raises `InvalidTask` if a label, annotation or field of the job or its pods contradicts the gang.
     """
     how = gang_options.find_adapter(job, chosen)
     if how is None:

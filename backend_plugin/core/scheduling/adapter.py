@@ -103,11 +103,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
-    """The data and functions that support one gang scheduler.
-
-    A scheduler has two adapters, one for each creator, if both the operator and this server can create its
-    pod groups.
-    """
+    """The support of one gang scheduler; there are two if operator or server can create its pod groups."""
 
     marks: Callable[[GangSpec], SchedulingFields]
     """Return the fields, labels and annotations of a job for its gang."""
@@ -126,10 +122,7 @@ class SchedulerAdapter:
     groups_all_jobs: bool = False
     """True if the scheduler creates a pod group for every job whose pods name it."""
     detect: Callable[[Capabilities, str], Detection | None] | None = None
-    """Return the result for the capabilities and the requested queue; None if the scheduler is not detected.
-
-    The field is None if a job uses the scheduler only when the settings or the author name it.
-    """
+    """Return the evidence for the scheduler, given the requested queue; None if it is never detected."""
     denied: Callable[[Capabilities], str] = lambda _: ""
     """Return a reason, besides those of `find_denial`, why a cluster cannot use the scheduler; else empty."""
     program: str = ""
@@ -151,10 +144,7 @@ class SchedulerAdapter:
     needs_queue: bool = False
     """True if a job needs a queue, from its author or from the settings."""
     matches_flag: Callable[[str], bool] | None = None
-    """Return True if the operator creates pod groups of this scheduler for a value of `FLAG`.
-
-    None if the operator does not create the pod groups.
-    """
+    """Return True for a value of `FLAG` with which the operator creates pod groups; None if it never does."""
     counts_all: bool = False
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)
@@ -186,12 +176,7 @@ class SchedulerAdapter:
 def build_adapters(
     by_operator: SchedulerAdapter, companion: Companion, marks: Callable[[GangSpec], SchedulingFields]
 ) -> Mapping[str, SchedulerAdapter]:
-    """Return the two adapters of a scheduler whose pod groups the operator or this server can create.
-
-    The key of an adapter is the creator of the pod groups, `OPERATOR` or `BACKEND`. The adapter for `BACKEND`
-    is a copy of `by_operator` with `companion`, which builds the pod group of a job, and `marks`, which
-    returns the fields that assign the pods to this group.
-    """
+    """Return two adapters by the creator of pod groups; that for `BACKEND` has `companion` and `marks`."""
     group = companion.api_version.partition("/")[0]
 
     def detect_api(capabilities: Capabilities, _: str) -> Detection | None:
@@ -208,10 +193,7 @@ def build_adapters(
 def with_scheduling(
     draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter, annotations: Mapping[str, str]
 ) -> JobDraft:
-    """Return the draft with the fields of its scheduler, and with `annotations` of the job.
-
-    `check_conflicts` must have found no problem.
-    """
+    """Return a draft without conflicts, with the fields of its scheduler and `annotations` of the job."""
     marks = adapter.marks(gang)
     labelled = _with_entries(draft.metadata, "labels", marks.job_labels)
     return structs.replace(

@@ -1,7 +1,4 @@
-"""Companion objects of a job: the pod group that this server creates for a gang scheduler.
-
-An annotation of the job stores the objects without their metadata, so that any server can create them again.
-"""
+"""Companion objects of a job, its pod group, stored in an annotation, so that any server can create them."""
 
 from typing import Any, Final
 

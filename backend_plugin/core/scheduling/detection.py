@@ -49,10 +49,7 @@ def select_detected(request: SchedulerRequest) -> Selection:
 def _detect_schedulers(
     request: SchedulerRequest, queue: str
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
-    """Yield rank, settings, reason and refusal of each gang scheduler that is detected.
-
-    The refusal states why the cluster cannot use it; empty if it can.
-    """
+    """Yield rank, settings, reason and refusal, empty if usable, of each gang scheduler that is detected."""
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
             if adapter.detect is None or request.scheduler not in (None, name):

@@ -52,10 +52,7 @@ class GangSpec:
     """The author's priority class for the whole gang."""
     timeout_seconds: int | None = None
     initializers: Mapping[str, Amounts] = field(default_factory=dict)
-    """The requests of each initializer, by its name, in the order of the JobSet; they are not members.
-
-    The requests of an initializer are empty if a runtime of the cluster determines them.
-    """
+    """The requests of each initializer, which is no member; empty if a runtime determines them."""
 
     @property
     def min_member(self) -> int:
@@ -110,10 +107,7 @@ def build_initializer_requests(
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
-    """Return the number of replicas of each role that must be placed.
-
-    Roles count in order, the master first, until the minimum of the gang is reached.
-    """
+    """Return how many replicas of each role must be placed: the roles in order, up to the gang's minimum."""
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     remaining = job.gang_options.min_member or fewest
     counts = {}

@@ -85,11 +85,7 @@ class GangSettings:
 
     @property
     def can_create_groups(self) -> bool:
-        """True if this server may create pod groups, at least for some kinds of job.
-
-        It does so for a TrainJob even with the setting ``pod-groups-by: operator``, because Kubeflow Trainer
-        creates no pod group.
-        """
+        """True if this server may create pod groups, such as for a TrainJob, whose operator creates none."""
         is_possible = any(each.companion is not None for each in self.adapters.values())
         return self.scheduler == AUTO or is_possible or any(part.can_create_groups for _, part in self.parts)
 

@@ -27,10 +27,7 @@ def compute_replica_requests(
     *,
     dialect: str = "",
 ) -> Amounts:
-    """Return the requests of one replica, including the init containers that the operator adds.
-
-    `roles` are all roles of the job, and `defaults` the default requests of a container in its namespace.
-    """
+    """Return the requests of one of the replicas, including the init containers that the operator adds."""
     added = get_dialect(dialect).list_added_containers(role, roles)
     return compute_pod_requests(spec, added, defaults)
 
@@ -66,10 +63,7 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """Return the maximum over the phases of a pod, each with the sidecars that are already running.
-
-    The phases are each init container, then all containers.
-    """
+    """Return the maximum of each init container and of all containers, with the sidecars that run by then."""
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*get_mappings(spec, "initContainers"), *more]:

@@ -1,8 +1,4 @@
-"""The adapters of all gang schedulers, by their names in the settings.
-
-To add a scheduler, add a module to `schedulers` and a row here. If a cluster has several schedulers with the
-same `DetectionRank`, the one in the first row is selected.
-"""
+"""The adapters of all gang schedulers; to add one, add a module to `schedulers` and a row here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,17 +18,11 @@ ADAPTERS: Final[Mapping[str, Mapping[str, SchedulerAdapter]]] = {
     "kai": kai.ADAPTERS,
     "kueue": kueue.ADAPTERS,
 }
-"""Adapters by the name of the scheduler, then by the creator of the pod groups.
-
-The second key is ``""`` if the scheduler has only one adapter.
-"""
+"""Adapters by the name of the scheduler, then by the creator of the pod groups, or ``""`` for one adapter."""
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
-    """Return one adapter of each scheduler by name, for properties that are the same in all of its adapters.
-
-    A scheduler has two adapters if its pod groups can be created by the operator or by this server.
-    """
+    """Return one adapter of each scheduler by name, for properties that its adapters have in common."""
     return {name: next(iter(adapters.values())) for name, adapters in ADAPTERS.items()}
 
 
@@ -48,10 +38,7 @@ IN_TREE: Final = "in-tree"
 
 
 def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
-    """Return the adapter for a job that a queue of Kueue admits before another scheduler places its pods.
-
-    It is `places`, the adapter of that scheduler, with the fields and options of the queue added.
-    """
+    """Return the adapter `places` for a job that a queue of Kueue admits first, with the queue's fields."""
 
     def build_admission_fields(gang: GangSpec) -> SchedulingFields:
         # The priority class is set on the pods. A WorkloadPriorityClass with its name need not exist.
@@ -71,10 +58,7 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if `name` has the form of the name of a placeholder pod, or of a pod group not named like its job.
-
-    A gang scheduler creates a placeholder pod to reserve capacity for a replica, which then replaces it.
-    """
+    """True if `name` may be that of a placeholder pod, or of a pod group not named like its job."""
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 

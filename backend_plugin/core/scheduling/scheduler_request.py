@@ -46,11 +46,7 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
     def build_selection(
         self, gang: GangSettings, reasons: Sequence[str], problems: Iterable[Problem] = ()
     ) -> Selection:
-        """Return the selection of the scheduler in `gang`, with the given reasons and problems.
-
-        Warnings about the cluster are added to the reasons, such as one about a scheduler that has bound no
-        pod recently. A problem for each queue that does not exist is added to the problems.
-        """
+        """Return the selection, with warnings about the cluster and a problem for each unknown queue."""
         return Selection(
             gang=gang,
             reasons=(*reasons, *_iter_admin_warnings(gang, self.cluster)),

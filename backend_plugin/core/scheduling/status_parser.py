@@ -49,10 +49,7 @@ _MOST: Final = 2**63 * 10**9
 
 
 def parse_amount(resource: str, text: str) -> Quantity | None:
-    """Parse an amount in a scheduler's message; None if it is invalid.
-
-    An amount of memory gets a text with a binary suffix, such as ``16Gi``.
-    """
+    """Parse an amount in a message, memory with a binary suffix such as ``16Gi``; None if it is invalid."""
     amount = parse_bounded(text)
     if amount is None:
         return None

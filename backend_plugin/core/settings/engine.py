@@ -67,10 +67,7 @@ class SettingsReader:
         return {**{each: {} for each in sections}, **self.read_section(section, sections, f"{name}.")}
 
     def read_value(self, values: dict[str, Any], key: str, name: str, value: Any, parser: Parser) -> None:
-        """Parse a value into `values[key]`, in place of an earlier value; add a problem if it is invalid.
-
-        `name` is the full name of the setting.
-        """
+        """Parse the value of the setting `name` into `values[key]`; add a problem if it is invalid."""
         self.raw[name] = value
         try:
             values[key] = parser(value)
@@ -97,13 +94,7 @@ def convert_to_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 def derive_parsers(
     record: Any, by_type: Mapping[Any, Parser], by_field: Mapping[str, Parser] | None = None
 ) -> dict[str, Parser]:
-    """Return a parser for each field of a dataclass by settings key: the field's name with ``-`` for ``_``.
-
-    Args:
-        record: The dataclass.
-        by_type: The parsers of types; a field of another type is left out.
-        by_field: Parsers that replace those of the types, by settings key.
-    """
+    """Return a parser for each field of a dataclass by settings key: by key, or else by the field's type."""
     chosen = dict(by_field or {})
     for each in fields(record):
         kind = get_args(each.type)[0] if isinstance(each.type, UnionType) else each.type

@@ -138,20 +138,14 @@ def _iter_keys(parsers: engine.Parsers, path: str) -> Iterator[str]:
 
 
 def list_named_sections() -> tuple[str, ...]:
-    """Return the keys of the settings that have one section for each name that an admin chooses.
-
-    An example is ``kfpytorch.gang.by-project``, which has a section for each project.
-    """
+    """Return the keys with one section for each name, such as ``kfpytorch.gang.by-project``."""
     return tuple(
         f"kfpytorch.gang.{key}" for key, parser in _GANG.items() if isinstance(parser, engine.NamedSections)
     )
 
 
 def get_field(key: str) -> str:
-    """Return the path of the attribute of `Settings` that has the value of a settings key.
-
-    An example: ``judging.exit_codes`` for ``kfpytorch.exit-codes``.
-    """
+    """Return the attribute of `Settings` for a key: ``judging.exit_codes`` for ``kfpytorch.exit-codes``."""
     if key in _GRACES:
         return f"judging.{_GRACES[key]}"
     for path, field in (("timeouts.", "judging."), ("exit-codes", "judging.exit-codes"), ("logs.", "logs.")):
@@ -161,11 +155,7 @@ def get_field(key: str) -> str:
 
 
 def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingProxyType({})) -> Settings:
-    """Return the settings of a ``plugins.k8s`` section.
-
-    Raises:
-        InvalidSettings: If a value is invalid; the error contains all problems of the section.
-    """
+    """Return the settings of a ``plugins.k8s`` section; raise `InvalidSettings` with all problems."""
     # A key without a value counts as not specified, as in Flyte.
     reader = engine.SettingsReader(empty=(None, {}, []))
     problems, values = reader.problems, reader.read_section(section, _ALL)

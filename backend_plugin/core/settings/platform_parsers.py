@@ -1,7 +1,4 @@
-"""Parsers of structured settings: parts of pods, log links, causes of failures and waits, security modes.
-
-They raise `InvalidSettingValue` for an invalid value.
-"""
+"""Parsers of structured settings; they raise `InvalidSettingValue` for an invalid value."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -118,10 +115,7 @@ def log_templates(value: Any) -> tuple[LogTemplate, ...]:
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Parse a map of log link templates by the names with which tasks select them.
-
-    A template without a name gets its key as the name.
-    """
+    """Parse a map of templates by the name that tasks use, which is the default for the template's name."""
     pairs = {text(key): template for key, template in merge_maps(value).items()}
     templates = zip(pairs, log_templates(list(pairs.values())), strict=True)
     return {key: msgspec.structs.replace(each, name=each.name or key) for key, each in templates}
@@ -152,10 +146,7 @@ def pod_security_mode(value: Any) -> PodSecurityMode:
 
 
 def build_map_parser(parser: Parser, kinds: str) -> Parser:
-    """Return a parser for a map from names to values that `parser` accepts.
-
-    If the value is not a map, the remedy in the error is "write names", followed by `kinds`.
-    """
+    """Return a parser for a map from names to values that `parser` accepts; `kinds` is for the remedy."""
 
     def read(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

@@ -1,8 +1,4 @@
-"""The PyTorchJob manifest, the changes that end a job and checks of ports, for training-operator 1.7 to 1.9.
-
-The manifest contains only fields that all these releases interpret in the same way.
-docs/reference/differences-from-the-go-plugin.md lists the differences from Flyte's own plugin.
-"""
+"""The PyTorchJob manifest, with only the fields that training-operator 1.7 to 1.9 interpret alike."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -29,11 +25,7 @@ SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the PyTorchJob.
-
-    Raises:
-        InvalidTask: If the manifest is larger than the cluster accepts.
-    """
+    """Return the PyTorchJob; raise `InvalidTask` if it is larger than the cluster accepts."""
     replicas = {group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups}
     manifest: Manifest = {
         "apiVersion": RESOURCE.api_version,
@@ -130,20 +122,14 @@ def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
 
 
 def build_stop_spec(job: Job) -> Manifest:
-    """Return the change of the spec after which the operator restarts and deletes no pod of the job.
-
-    The job then ends when its pods have ended.
-    """
+    """Return the change of the spec after which the operator restarts and deletes no pod of the job."""
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}
 
 
 def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each port that conflicts with another one in the replica's service.
-
-    The operator makes every port of the container a TCP port of the service, so UDP and TCP conflict.
-    """
+    """Yield a problem for each conflict of ports, which all become TCP ports of the replica's service."""
     path = f"{path}.ports"
     ports = container.get("ports", ())
     for name in list_repeated([each["name"] for each in ports if each.get("name")]):

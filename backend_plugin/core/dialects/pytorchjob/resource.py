@@ -35,8 +35,5 @@ def build_pod_name(job: Job, role: str, index: int) -> str:
 
 
 def list_added_containers(role: ReplicaRole, roles: Iterable[ReplicaRole]) -> Sequence[Manifest]:
-    """Return the init container that the operator adds to a pod of this role.
-
-    It adds one to each worker of a job with a master, and none to other pods.
-    """
+    """Return the init container that the operator adds to each worker of a job with a master."""
     return (_INIT_CONTAINER,) if role is ReplicaRole.WORKER and ReplicaRole.MASTER in roles else ()

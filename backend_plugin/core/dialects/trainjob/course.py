@@ -1,8 +1,4 @@
-"""Derives the start, restarts and some ends of a TrainJob from pods and events: Trainer does not report them.
-
-Two ends are derived. An elastic job succeeds although its surplus nodes were never placed. A job fails if its
-nodes were restarted more often than the limits for failures and disruptions allow.
-"""
+"""Derives the start, restarts and some ends of a TrainJob from pods and events: Trainer reports none."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -35,10 +31,7 @@ _NEVER: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def interpret(observed: Observed) -> Observed:
-    """Return the observed state without replaced pods, and with the conditions that Trainer does not report.
-
-    These are derived from pods and events: Running, Restarting, and some cases of Succeeded and Failed.
-    """
+    """Return the observed state without replaced pods, and with conditions that Trainer does not report."""
     job = observed.job
     if job is None:
         return observed
@@ -95,10 +88,7 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return {}, an empty change of its spec, if a job ends by itself when its pods have ended; else None.
-
-    A job does not end by itself if the failure of a node may restart all nodes.
-    """
+    """Return {}, no change, if a job ends with its pods; None if a failure may restart all nodes."""
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 

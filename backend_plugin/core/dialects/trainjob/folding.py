@@ -16,11 +16,9 @@ _MAPS: Final = ("labels", "annotations")
 
 
 def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
-    """Return the job with master and workers in one group of nodes, and a list with the nodes' pod template.
+    """Return the job with one group of nodes, and their pod template.
 
-    Raises:
-        InvalidTask: If the pod templates of master and workers differ. The error lists each field that
-            differs, with both values.
+    Raises `InvalidTask` with each field in which the pod templates of master and workers differ.
     """
     first, *others = job.groups
     problems = [

@@ -1,9 +1,4 @@
-"""The initializers of a TrainJob, which load its data set and its model before the nodes are created.
-
-Trainer writes the URI, the variables and the Secret of the job into the containers. JobSet creates the
-PersistentVolumeClaim, unless the author names one. A node mounts only the directories with the loaded files,
-because an image may have files of its own in ``/workspace``.
-"""
+"""The initializers of a TrainJob, which load its data set and its model before the nodes are created."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -84,10 +79,7 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
-    """Return the patches for the initializers of a runtime that the author names.
-
-    The patches add the labels by which the server watches the pods, and the service account of the task.
-    """
+    """Return patches with the identity labels and the service account for a named runtime's initializers."""
     account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
     return [
@@ -137,20 +129,14 @@ def _get_storage(job: TrainingJob) -> DataStorage:
 
 
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
-    """Return the field `volumes` of a pod with `others` and the claim that the author names.
-
-    JobSet adds the volume of a claim that it creates itself.
-    """
+    """Return the field `volumes`; JobSet adds the volume of a claim that it creates itself."""
     claim = _get_storage(job).claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return omit_empty({"volumes": [*others, *own]})
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
-    """Return `volumeClaimPolicies`, by which JobSet creates a PersistentVolumeClaim for the loaded files.
-
-    The result is {} if the job has no initializers, or if the author names an existing claim.
-    """
+    """Return `volumeClaimPolicies`, by which JobSet creates a claim for the files; {} if none is needed."""
     storage = _get_storage(job)
     if not job.sources or storage.claim:
         return {}
@@ -166,10 +152,7 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
 
 def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the field `annotations` of the JobSet: those that a gang scheduler needs there for initializers.
-
-    The result is {} for a job without initializers, or if the scheduler needs none.
-    """
+    """Return the field `annotations` of a JobSet with initializers: those that its gang scheduler needs."""
     return omit_empty({"annotations": draft.jobset_annotations}) if job.sources else {}
 
 

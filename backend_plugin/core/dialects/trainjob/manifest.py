@@ -38,9 +38,7 @@ _DEFAULT_RESTARTS: Final = 6
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     """Return the TrainJob.
 
-    Raises:
-        InvalidTask: If the manifest is larger than the cluster accepts, or if a named runtime, the
-            initializers or MPI do not permit a field of the pods.
+    Raises `InvalidTask` if it is too large, or if a named runtime, initializers or MPI exclude a pod field.
     """
     metadata, pod = draft.metadata, _build_pod_template(job, draft)
     spec = get_mapping(pod, "spec")
@@ -202,10 +200,7 @@ def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name:
 
 
 def _with_named_ports(container: Manifest) -> Manifest:
-    """Return a container whose ports have names, without a second entry for a port.
-
-    Trainer merges ports by name, and the CRD rejects two entries for one port.
-    """
+    """Return a container with one named entry for each port: Trainer merges ports by name."""
     ports: dict[str, Manifest] = {}
     for port in get_mappings(container, "ports"):
         protocol = get_text(port, "protocol") or "TCP"

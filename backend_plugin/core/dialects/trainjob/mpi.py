@@ -29,10 +29,7 @@ _VARIABLES: Final = frozenset({
     MPI_HOSTFILE_VARIABLE,
     *("OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots"),
 })  # fmt: skip
-"""The variables that Trainer sets in the launcher only.
-
-The worker program starts mpirun if the first variable is set, so no other node may have it.
-"""
+"""The variables that Trainer sets only in the launcher, which starts mpirun if it has the first one."""
 
 
 def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
@@ -52,10 +49,7 @@ def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
 
 
 def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
-    """Return the nodes as replicated jobs of JobSet.
-
-    MPI has two: the launcher, which is node 0, and all other nodes. Another framework has one.
-    """
+    """Return the nodes as replicated jobs; MPI has two: the launcher (node 0), and all other nodes."""
     if job.framework != MPI:
         return [nodes]
     spec = get_mapping(nodes, "template", "spec")

@@ -1,7 +1,4 @@
-"""The parts of a TrainJob that names a runtime of the cluster: its trainer, and the patch of the runtime.
-
-A patch can change only some fields of the pods, so a task that sets other fields is rejected.
-"""
+"""The parts of a TrainJob that names a runtime: its trainer, and a patch, which only has some pod fields."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
@@ -33,10 +30,9 @@ _SUPPORTED: Final = (*_OF_POD, "containers", "restartPolicy")
 
 
 def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[str, str]) -> Manifest:
-    """Return the fields `trainer` and `runtimePatches` of the spec; the Job of the nodes gets `annotations`.
+    """Return `trainer` and `runtimePatches`; the Job of the nodes gets `annotations`.
 
-    Raises:
-        InvalidTask: If the task sets fields that a patch cannot change. The error lists all of these fields.
+    Raises `InvalidTask` with all fields of the task that a patch cannot change.
     """
     (group,) = job.groups
     spec = resource.with_installer(get_mapping(pod, "spec"), job.train_options.packages)

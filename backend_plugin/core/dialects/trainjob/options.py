@@ -11,10 +11,7 @@ ANNOTATION: Final = f"{PREFIX}train-job"
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """Options of a TrainJob that its spec cannot contain, such as restart limits; an annotation has them.
-
-    The defaults apply to a job that another client created.
-    """
+    """Options that the spec of a TrainJob cannot contain; the defaults apply to a job of another client."""
 
     min_nodes: int | None = None
     """The number of nodes with which an elastic job starts; None if it is not elastic."""

@@ -56,16 +56,9 @@ LABELS: Final = ReplicaLabels(
     aliases={LAUNCHER: ROLE},
 )
 LONGEST_NAME: Final = 44
-"""The maximum length of a job's name.
-
-The pod name ``<job>-node-0-<index>-<5 characters>``, up to index 99999, then has at most 63 characters.
-"""
-
+"""With this length, ``<job>-node-0-99999-<5 characters>``, the name of a pod, has 63 characters."""
 LONGEST_NAME_WITH_INITIALIZERS: Final = 33
-"""The maximum length of the name of a job with initializers.
-
-The pod name ``<job>-dataset-initializer-0-0-<5 characters>`` then has at most 63 characters.
-"""
+"""With this length, ``<job>-dataset-initializer-0-0-<5 characters>`` has 63 characters."""
 
 
 def build_runtime_reference(kind: str, name: str) -> Manifest:
@@ -84,10 +77,7 @@ def build_host_name(job: str, role: str, index: int) -> str:
 
 
 def build_pod_name(job: Job, role: str, index: int) -> str:
-    """Return the first part of the name of a replica's pod, which is also the host name of the pod.
-
-    In the full name, Kubernetes adds ``-`` and five random characters.
-    """
+    """Return the host name of a replica's pod; the name of the pod has six further characters."""
     if not job.launcher:
         return build_host_name(job.name, role, index)
     return build_host_name(job.name, role, index - 1) if index else build_host_name(job.name, LAUNCHER, 0)
@@ -107,10 +97,7 @@ def find_trainer(spec: Manifest) -> Manifest:
 def iter_volume_conflicts(
     spec: Manifest, names: Collection[str], directories: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, value) for each volume with a name in `names`, and each mount at one of `directories`.
-
-    Only the mounts of the training container are checked.
-    """
+    """Yield (path, value) of each volume in `names`, and each mount of the trainer in `directories`."""
     for index, volume in enumerate(get_mappings(spec, "volumes")):
         if (name := get_text(volume, "name")) in names:
             yield f"pod.spec.volumes[{index}].name", name

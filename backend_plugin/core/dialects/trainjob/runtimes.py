@@ -133,10 +133,7 @@ def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
-    """Yield a problem if a job's runtime is not in `found`, or lacks a replicated job that the task needs.
-
-    Yield none if `found` has no runtime that the job could name: the server may be unable to list runtimes.
-    """
+    """Yield a problem if a job's runtime is not usable; none if `found` has no runtime that it could name."""
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
     known = _select_known(found, kind, get_text(job, "metadata", "namespace"))
@@ -157,10 +154,7 @@ def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[R
 
 
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
-    """Return the replicated job that a runtime lacks, and its purpose; empty if it has all that a task needs.
-
-    If the runtime lacks the replicated job of an initializer, Trainer rejects the patch.
-    """
+    """Return the replicated job that a runtime lacks for a task, and its purpose; empty if there is none."""
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"
     needed = (INITIALIZERS[kind] for kind in get_mapping(job, "spec", "initializer"))

@@ -1,8 +1,4 @@
-"""The adapter for co-scheduling of kubernetes-sigs/scheduler-plugins.
-
-The training-operator creates the PodGroup of a PyTorchJob if it runs with ``--gang-scheduler-name``. In all
-other cases this server creates it. A PodGroup has no queue; the priority of a gang is that of its pods.
-"""
+"""The adapter for co-scheduling of kubernetes-sigs/scheduler-plugins, whose PodGroups have no queue."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -101,10 +97,7 @@ _OTHERS: Final = (
         SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
     ),
 )
-"""The patterns of further messages, each with its meaning; None for a message without one.
-
-The first pattern that matches applies.
-"""
+"""The patterns of further messages with their meaning, if any; the first pattern that matches applies."""
 
 
 def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:

@@ -1,7 +1,4 @@
-"""The parser for the pod groups of Kubernetes' own gang scheduling.
-
-Unlike other schedulers, it has no adapter that requests a gang, because a PyTorchJob cannot use its groups.
-"""
+"""The parser for the pod groups of Kubernetes' own gang scheduling, which a PyTorchJob cannot use."""
 
 from typing import Final
 

@@ -1,8 +1,4 @@
-"""The adapter for Kueue, which admits a job when its queue has quota for all replicas.
-
-Another scheduler places the pods. Priorities are WorkloadPriorityClasses. Kueue counts all replicas of an
-elastic job.
-"""
+"""The adapter for Kueue, which admits a job when its queue has quota for all replicas, also if elastic."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set

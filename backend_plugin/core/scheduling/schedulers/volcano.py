@@ -1,9 +1,4 @@
-"""The adapter for Volcano.
-
-The training-operator creates the PodGroup of a PyTorchJob if it runs with ``--gang-scheduler-name=volcano``.
-In all other cases this server creates it, and also specifies the minimum of each role. A PodGroup has a queue
-and a priority, but no timeout.
-"""
+"""The adapter for Volcano, whose PodGroups have a queue and a priority, but no timeout."""
 
 import re
 from collections.abc import Iterable

@@ -1,9 +1,4 @@
-"""The adapter for Apache YuniKorn, which reads all options from the pods.
-
-YuniKorn reserves resources for the replicas of a gang with placeholder pods. A placeholder must have the same
-requests and node constraints as the replicas that replace it. Otherwise YuniKorn releases the placeholders
-and schedules the pods separately.
-"""
+"""The adapter for Apache YuniKorn, which reads all options from the pods and creates placeholder pods."""
 
 import re
 from collections.abc import Iterable
@@ -81,10 +76,7 @@ def _compute_request(member: GangRole) -> Amounts:
 
 
 def _format_parameters(gang: GangSpec) -> str:
-    """Return the scheduling parameters with the style Hard.
-
-    With the default style, a gang that does not fit in time is scheduled pod by pod, and gangs can deadlock.
-    """
+    """Return the parameters with the style Hard; by default, gangs can deadlock after a timeout."""
     waits = [] if gang.timeout_seconds is None else [f"placeholderTimeoutInSeconds={gang.timeout_seconds}"]
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
@@ -166,10 +158,7 @@ def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceSho
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
-    """Yield the pending reason of all unbound pods if YuniKorn rejected the job.
-
-    Only the pods that exist at the rejection get its message; pods that are created later stay pending.
-    """
+    """Yield the reason of all unbound pods if YuniKorn rejected the job: later pods get no message."""
     rejections = _find_rejections(observed.events)
     why = [pod.message for pod in observed.pods if pod.reason == "ApplicationRejected"]
     if texts := [*why, *rejections]:
