@@ -67,37 +67,32 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
     return flyte | {"GLOO_SOCKET_IFNAME": "lo"}
 
 
-def start(pyflyte: Pyflyte, task: str, what: str, indices: Sequence[int] = (0, 1)) -> list[Pod]:
+def start(pyflyte: Pyflyte, task: str, what: str, pods: int = 2) -> list[Pod]:
     inputs = pyflyte.home / "inputs.pb"
     context = FlyteContextManager.current_context()
-    inputs.write_bytes(
-        TypeEngine.dict_to_literal_map(context, {"what": what}).to_flyte_idl().SerializeToString()
-    )
+    literals = TypeEngine.dict_to_literal_map(context, {"what": what})
+    inputs.write_bytes(literals.to_flyte_idl().SerializeToString())
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    pods = []
-    for index in indices:
-        output = pyflyte.home / f"output-{index}"
-        stored = {"--output-prefix": output, "--raw-output-data-prefix": pyflyte.home / "raw"}
-        stored |= {"--checkpoint-path": pyflyte.home / "checkpoint", "--prev-checkpoint": ""}
-        stored |= {
-            "--inputs": inputs,
-            "--resolver": "flytekit.core.python_auto_container.default_task_resolver",
-        }
-        options = [str(word) for option in stored.items() for word in option]
-        loader = ["--", "task-module", "in_pod", "task-name", task]
-        command = [PYFLYTE.with_name("pyflyte-execute"), *options, *loader]
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment(task, index, port), MARK: pyflyte.mark},
-            cwd=SCRIPTS,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        pods.append(Pod(process, output))
-    return pods
+    return [start_pod(pyflyte, task, index, port) for index in range(pods)]
+
+
+def start_pod(pyflyte: Pyflyte, task: str, index: int, port: int) -> Pod:
+    home, output = pyflyte.home, pyflyte.home / f"output-{index}"
+    command = [PYFLYTE.with_name("pyflyte-execute"), "--inputs", home / "inputs.pb"]
+    command += ["--output-prefix", output, "--raw-output-data-prefix", home / "raw"]
+    command += ["--checkpoint-path", home / "checkpoint", "--prev-checkpoint", ""]
+    command += ["--resolver", "flytekit.core.python_auto_container.default_task_resolver"]
+    process = subprocess.Popen(
+        [*command, "--", "task-module", "in_pod", "task-name", task],
+        env={**os.environ, **environment(task, index, port), MARK: pyflyte.mark},
+        cwd=SCRIPTS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return Pod(process, output)
 
 
 def codes(pods: Sequence[Pod]) -> list[int]:
@@ -149,7 +144,7 @@ def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte: Pyflyte) -> No
 
 
 def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte: Pyflyte) -> None:
-    (pod,) = start(pyflyte, "elastic", "well", indices=[0])
+    (pod,) = start(pyflyte, "elastic", "well", pods=1)
     pod.wait()
 
     assert codes([pod]) == [1]
@@ -158,7 +153,7 @@ def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte: Pyflyte) -
 
 
 def test_job_with_one_pod_needs_no_open_port(pyflyte: Pyflyte) -> None:
-    (pod,) = start(pyflyte, "alone", "well", indices=[0])
+    (pod,) = start(pyflyte, "alone", "well", pods=1)
     log = pod.wait()
 
     assert codes([pod]) == [0], log

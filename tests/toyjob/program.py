@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from builders import a_run, a_template
-from serving import NAMESPACE, Served, serving, wait_until
+from serving import NAMESPACE, Served, is_phase, serving, wait_until
 
 import backend_plugin
 from backend_plugin.core.cleanup import build_cancellation, plan_cleanup
@@ -45,40 +45,25 @@ async def run_jobs(folder: Path) -> dict[str, Any]:
     cluster = await EmbeddedCluster.open(folder / "state", EmbeddedOptions())
     async with serving(folder / "store", cluster) as served:
         served.leave("outputs.pb")
-        done = await create(served, "f1", "echo $TEAM $LEADER")
-        await wait_for_phase(served, done, "SUCCEEDED")
+        await run_job(served, "f1", "echo $TEAM $LEADER", "SUCCEEDED")
         (entry,) = served.cache
         lines = {}
         for pod in entry.pods:
             name = ObjectName(namespace=NAMESPACE, name=pod.name)
             request = LogRequest(container=pod.trainer)
             lines[pod.replica] = [line.text async for line in cluster.read_log(name, request)]
-        broken = await create(served, "f2", "exit 3")
-        await wait_for_phase(served, broken, "FAILED")
-        deleted = await create(served, "f3", "exec sleep 600")
-        await wait_for_phase(served, deleted, "RUNNING")
-        (name,) = [each.object_name for each in served.cache if each.name.startswith("f3")]
-        await served.delete(deleted)
-
-        async def is_deleted() -> bool:
-            return await cluster.get(name) is None and not await cluster.list_pods(name)
-
-        await wait_until(is_deleted)
+        broken = await run_job(served, "f2", "exit 3", "FAILED")
         message = (await served.get(broken)).message
     await cluster.close()
     return {"lines": lines, "message": message.partition("\n")[0]}
 
 
-async def create(served: Served, execution: str, command: str) -> bytes:
+async def run_job(served: Served, execution: str, command: str, phase: str) -> bytes:
+    """Create a job, wait for its phase, and return its reference."""
     container = {"image": "i", "command": ["/bin/sh", "-c", command]}
-    return await served.create(execution=execution, container=container)
-
-
-async def wait_for_phase(served: Served, reference: bytes, phase: str) -> None:
-    async def is_reached() -> bool:
-        return await served.phase(reference) == phase
-
-    await wait_until(is_reached)
+    reference = await served.create(execution=execution, container=container)
+    await wait_until(lambda: is_phase(served, reference, phase))
+    return reference
 
 
 found = {"package": str(Path(backend_plugin.__file__).parent), **plan_and_judge()}

@@ -1,17 +1,18 @@
 """`kfpytorch serve --cluster embedded` as a process that tests start, kill and restart."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import yaml
 from propeller import Wire
 
+Found = TypeVar("Found")
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 TESTS = Path(__file__).parents[2]
 PATIENCE = 30.0
@@ -24,29 +25,19 @@ class RoadServer:
 
     def __init__(self, root: Path, *options: str, settings: Mapping[str, object] | None = None) -> None:
         self.root = root
-        self.state = root / "state"
-        self.store = root / "store"
-        self.log = root / "server.log"
-        self.starts = 0
+        self.state, self.store, self.log = root / "state", root / "store", root / "server.log"
         self._port = 0
-        self._process: subprocess.Popen[bytes] | None = None
         for folder in (self.state, self.store):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
         (root / "settings.yaml").write_text(yaml.safe_dump(dict(settings or {})))
         (root / "token").write_text(TOKEN)
         self._options = options
-
-    # ---- lifecycle
 
     def start(self) -> "RoadServer":
         """Start the server and wait until it listens, on the same port as before."""
         self.spawn()
         self.listen()
         return self
-
-    def listen(self) -> None:
-        """Wait until the server listens."""
-        self._port = int(str(self._wait_for_server_file()["endpoint"]).rpartition(":")[2])
 
     def spawn(self) -> None:
         """Start the process without waiting."""
@@ -56,65 +47,54 @@ class RoadServer:
         command += ["--log-format", "text", *self._options]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [str(word) for word in command], cwd=TESTS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=TESTS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        self.starts += 1
+
+    def listen(self) -> None:
+        """Wait until the server listens."""
+        self._port = wait_until(self._read_port, PATIENCE)
+
+    def _read_port(self) -> int:
+        """Return the port in the server file of this process, or 0 if it has not written the file."""
+        assert self._process.poll() is None, self.log.read_text()
+        try:
+            info = json.loads((self.state / "server.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return 0
+        return int(info["endpoint"].rpartition(":")[2]) if info["pid"] == self._process.pid else 0
 
     def kill(self) -> None:
         """Kill the server with SIGKILL, as the kernel does when memory runs out."""
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> int:
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        self._process.terminate()
         return self._process.wait(PATIENCE)
 
-    @property
-    def endpoint(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
     def wire(self) -> Wire:
-        return Wire(self.endpoint, TOKEN)
-
-    def _wait_for_server_file(self) -> dict[str, object]:
-        """Wait for the server file of this process and return its content."""
-        assert self._process is not None
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                found = json.loads((self.state / "server.json").read_text())
-            except (FileNotFoundError, json.JSONDecodeError):
-                found = {}
-            if found.get("pid") == self._process.pid:
-                return dict(found)
-            assert self._process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-        raise TimeoutError(f"the server does not listen:\n{self.log.read_text()}")
-
-    # ---- processes
+        return Wire(f"127.0.0.1:{self._port}", TOKEN)
 
     def processes(self, argument: str | None = None) -> list[psutil.Process]:
         """Return other processes with this text in arguments or environment. Default: the root directory."""
-        text = argument or str(self.root)
-        own = self._process.pid if self._process else 0
+        text, own = argument or str(self.root), self._process.pid
         return [each for each in psutil.process_iter() if each.pid != own and has_text(each, text)]
 
-    def left(self, argument: str | None = None, patience: float = PATIENCE) -> list[psutil.Process]:
-        """Wait up to `patience` seconds, and return the remaining processes."""
-        deadline = time.monotonic() + patience
+    def left(self, argument: str | None = None) -> list[psutil.Process]:
+        """Wait some time for the end of these processes, and return the remaining ones."""
+        deadline = time.monotonic() + PATIENCE
         while (left := self.processes(argument)) and time.monotonic() < deadline:
             time.sleep(0.05)
         return left
 
 
-def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(find: Callable[[], Found], seconds: float = 60) -> Found:
+    """Wait for the first true result and return it."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not (found := find()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    return found
 
 
 def has_text(process: psutil.Process, text: str) -> bool:

@@ -43,7 +43,6 @@ def test_each_task_succeeds_although_the_server_is_killed(
     road = serve(*(["--durable"] if durable else []))
     executions = kill_at_random_moments(road, tmp_path, kills)
 
-    assert road.served.starts == kills + 1
     for execution in executions:
         outcome = wait_for_outcome(execution, 180)
         assert outcome.phase == "SUCCEEDED", (outcome, road.served.log.read_text()[-4000:])
