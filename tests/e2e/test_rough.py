@@ -13,17 +13,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 ROUGH = Path(__file__).parent / "scripts" / "rough.py"
 EAGER = Path(__file__).parent / "scripts" / "eager_flow.py"
 
-SHADOWED = """
-import helpers_of_this_script
-from flytekit import task
-from flytekitplugins.kfpytorch import Elastic
-
-@task(task_config=Elastic(nproc_per_node=2))
-def train() -> str:
-    import helpers_of_this_script as found_in_the_worker
-    return f"{helpers_of_this_script.WHOSE} {found_in_the_worker.WHOSE}"
-"""
-
 
 def test_lost_fork_server_is_reported_and_leaves_no_process(pyflyte: Pyflyte) -> None:
     ran = pyflyte.run(ROUGH, "kills_its_parent")
@@ -33,15 +22,6 @@ def test_lost_fork_server_is_reported_and_leaves_no_process(pyflyte: Pyflyte) ->
     assert len(ran.lines) < 10
     assert ran.out.endswith("[r0] last words\n")
     assert pyflyte.left() == ([], [])
-
-
-def test_worker_imports_the_same_module_as_the_caller(pyflyte: Pyflyte, tmp_path: Path) -> None:
-    for place in ("beside", "elsewhere"):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "helpers_of_this_script.py").write_text(f"WHOSE = {place!r}\n")
-    (tmp_path / "beside" / "flow.py").write_text(SHADOWED)
-    ran = pyflyte.run(tmp_path / "beside/flow.py", "train", PYTHONPATH=str(tmp_path / "elsewhere"))
-    assert ran.out.splitlines()[-1] == "beside beside", ran.err
 
 
 def test_failure_is_reported_when_stdout_is_closed(pyflyte: Pyflyte) -> None:

@@ -13,11 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from backend_plugin.embedded.pod_directory import PodDirectory
-from backend_plugin.embedded.shim import layout
 from e2e.embedded.running_pods import get_terminated, is_alive, marked, node, pod, python, shell, shim_of, uid
 
 SERVER = Path(__file__).with_name("serve_pods.py")
@@ -202,24 +199,6 @@ async def test_adopted_pod_without_files_is_lost_unless_it_ended(tmp_path):
         assert (await kubelet.phase(ran, "Failed"))["reason"] == "NodeLost"
         assert uid(over) not in kubelet.reported.statuses
     assert len(lines(tmp_path / "starts")) == 0
-
-
-async def test_one_scan_finds_the_processes_of_all_lost_pods(tmp_path, kubelet, monkeypatch):
-    scans = []
-    scan = psutil.process_iter
-    monkeypatch.setattr(psutil, "process_iter", lambda: scans.append(1) or scan())
-    started = {"phase": "Running", "containerStatuses": [{"name": "main"}]}
-    lost = [{**pod(shell("true")), "status": started} for _ in range(3)]
-    unlisted = pod(shell("true"))
-    for each in (*lost[:2], unlisted):
-        directory = PodDirectory.from_uid(kubelet.root, uid(each))
-        directory.create()
-        (directory.path / layout.STATE).write_text('{"since": 1, "containers": {}}')
-    await kubelet.kubelet.adopt_pods(lost)
-    assert len(scans) == 1
-    for each in lost:
-        assert (await kubelet.phase(each, "Failed"))["reason"] == "NodeLost"
-    assert not (kubelet.root / uid(unlisted)).exists()
 
 
 @pytest.mark.parametrize("durable", [False, True])

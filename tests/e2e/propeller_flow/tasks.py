@@ -1,11 +1,10 @@
 """Small tasks for the end-to-end tests, because even an idle pod is expensive.
 
-The tasks have their own module, which pods import as `e2e.road.tasks`, as FlytePropeller's args specify.
+Pods import this module as `e2e.propeller_flow.tasks`.
 """
 
 import os
 import signal
-import socket
 import sys
 import time
 import uuid
@@ -84,29 +83,17 @@ def replica_sum(value: int) -> tuple[int, dict[str, int]]:
     limits=Resources(mem="2Gi"),
 )
 def jax_numbers() -> list[str]:
-    """Return the numbers of all processes, which the coordinator receives."""
+    """Return the numbers of all processes, which meet at the address of the coordinator."""
+    import torch.distributed as dist
+
     number, count = os.environ["JAX_PROCESS_ID"], int(os.environ["JAX_NUM_PROCESSES"])
     host, _, port = os.environ["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    store = dist.TCPStore(host, int(port), count, is_master=number == "0")
+    store.set(number, number)
     if number != "0":
-        send_number(host, int(port), number)
         return []
     assert os.environ["JAX_COORDINATOR_BIND_ADDRESS"] == f"{host}:{port}"
-    numbers = [number]
-    with socket.create_server((host, int(port))) as listener:
-        while len(numbers) < count:
-            with listener.accept()[0] as peer:
-                numbers.append(peer.recv(9).decode())
-    return sorted(numbers)
-
-
-def send_number(host: str, port: int, number: str) -> None:
-    while True:
-        try:
-            with socket.create_connection((host, port)) as peer:
-                peer.sendall(number.encode())
-                return
-        except ConnectionRefusedError:
-            time.sleep(0.1)
+    return [store.get(str(each)).decode() for each in range(count)]
 
 
 def add_ranks(value: int) -> tuple[int, dict[str, int]]:

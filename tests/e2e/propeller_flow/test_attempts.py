@@ -26,21 +26,6 @@ def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path:
     assert road.nothing_runs(execution)
 
 
-def test_attempt_with_a_lost_create_response_leaves_no_process(road: Road, tmp_path: Path) -> None:
-    """Create an attempt without its response reaching FlytePropeller, so that no DeleteTask follows."""
-    orphan = road.propeller.prepare(tasks.waits, {"folder": str(tmp_path)})
-    orphan.node.write_inputs()
-    road.wire.create(orphan.node.build_request(0))
-    wait_until(lambda: started(tmp_path, orphan) == ["0.0", "0.1"])
-    later = road.wire.create(orphan.node.build_request(1))
-    wait_until(lambda: started(tmp_path, orphan)[2:] == ["1.0", "1.1"])
-
-    assert road.served.left(f"{orphan.node.data_directory}/0") == []
-    assert len(road.served.processes(f"{orphan.node.data_directory}/1")) >= 2
-    road.wire.delete(later)
-    assert road.nothing_runs(orphan)
-
-
 def test_job_reference_of_a_later_release_is_accepted(road: Road, tmp_path: Path) -> None:
     execution = road.start(tasks.waits, folder=str(tmp_path))
     meta = execution.wait_until("RUNNING").meta

@@ -7,7 +7,7 @@ import pytest
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import Road
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,6 @@ def trainer(serve: Callable[..., Road]) -> Road:
     return serve(settings={"kfpytorch": {"dialect": "trainjob"}})
 
 
-@pytest.mark.torch
 def test_ranks_of_two_nodes_reduce(trainer: Road) -> None:
     outcome = trainer.run(tasks.elastic_sum, value=10)
 
