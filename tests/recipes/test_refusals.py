@@ -19,9 +19,6 @@ def test_qlora_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_unknown_option_is_rejected_with_a_similar_one() -> None:
-    with pytest.raises(ConfigError) as refusal:
+def test_unknown_option_is_rejected() -> None:
+    with pytest.raises(TypeError, match="max_lenght"):
         sft("no/model", SAMPLES, Training(output_dir="out", options={"max_lenght": 5}))
-    assert refusal.value.problems == (
-        "options='max_lenght': is not an option of this recipe; did you mean 'max_length'?",
-    )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid, suggest_name
+from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid
 
 
 def _check_at_least(low: float, **values: float) -> Iterator[ConfigProblem]:
@@ -85,18 +85,8 @@ class Training:
             elif name.startswith("lora_") or name in ("peft_config", "use_peft"):
                 yield ConfigProblem("options", name, "set Training(lora=Lora(…)) instead")
 
-    def build_arguments(self, known: frozenset[str]) -> dict[str, Any]:
-        """Return the keyword arguments for TRL's config class, whose fields are `known`.
-
-        Raises:
-            ConfigError: If an option is not in `known`.
-        """
-        remedy = "is not an option of this recipe{}"
-        unknown = [name for name in self.options if name not in known]
-        require_valid(
-            "Training",
-            [ConfigProblem("options", name, remedy.format(suggest_name(name, [*known]))) for name in unknown],
-        )
+    def build_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments for TRL's config class."""
         named = {argument: getattr(self, name) for argument, name in _TYPED.items()}
         return {**{key: value for key, value in named.items() if value is not None}, **self.options}
 

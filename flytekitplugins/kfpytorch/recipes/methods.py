@@ -45,7 +45,8 @@ def sft(
         tokenizer: Default: that of the model.
 
     Raises:
-        ConfigError: If the dataset or an option does not fit this recipe.
+        ConfigError: If the dataset does not fit this recipe.
+        TypeError: If TRL's config of this recipe does not have an option in `training`.
     """
     return _train(_SFT, training, dataset, model=model, processing_class=tokenizer)
 
@@ -110,14 +111,13 @@ def _train(method: _Method, training: Training, dataset: "Samples", **arguments:
     has_gpu = torch.cuda.is_available()
     arguments |= _build_adapter(training.lora, arguments["model"], has_gpu=has_gpu)
     config = getattr(trl, f"{method.trainer}Config")
-    known = frozenset(config.__dataclass_fields__)
     # The model is saved after the training. TRL computes with bfloat16 by default, which is slow on a CPU.
     defaults = {
         "save_strategy": "no",
         "use_cpu": not has_gpu,
         "bf16": has_gpu and torch.cuda.is_bf16_supported(),
     }
-    options = config(**{**defaults, **training.build_arguments(known)})
+    options = config(**{**defaults, **training.build_arguments()})
     if isinstance(dataset, Sequence):
         dataset = Dataset.from_list([*dataset])
     trainer = getattr(trl, f"{method.trainer}Trainer")(args=options, train_dataset=dataset, **arguments)
