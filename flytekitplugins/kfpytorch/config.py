@@ -1,7 +1,7 @@
 """Configs of a distributed task: the classes that an author passes to ``@task(task_config=...)``."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from flytekit import ImageSpec, PodTemplate, Resources
@@ -16,7 +16,7 @@ from flytekitplugins.kfpytorch import (
     torchrun_options,
     validators,
 )
-from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
+from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem, add_prefix, require_no_problems
@@ -64,8 +64,8 @@ def _read_run_policy(value: object) -> object:
     if not isinstance(value, Mapping):
         return build_config_reader(RunPolicy)(value)
     policy = RunPolicy()
-    vars(policy).update({item.name: value[item.name] for item in fields(RunPolicy) if item.name in value})
-    require_no_problems([*policy.problems(), *find_unknown_fields(RunPolicy, value)])
+    vars(policy).update(value)
+    require_no_problems(policy.problems())
     # As upstream, an empty dict sets no run policy, whereas RunPolicy() sets one with all defaults.
     return policy if value else None
 

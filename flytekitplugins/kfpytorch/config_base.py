@@ -44,7 +44,7 @@ class Config:
         return [
             *chain(*found.values()),
             *self._find_contradictions(sound),
-            *find_unknown_fields(type(self), vars(self)),
+            *self._find_unknown_fields(),
         ]
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
@@ -57,22 +57,18 @@ class Config:
         """Yield a problem for each contradiction between fields. `sound` has the names of valid fields."""
         return iter(())
 
+    def _find_unknown_fields(self) -> Iterator[ConfigProblem]:
+        known, cls = [item.name for item in fields(self)], type(self).__name__  # type: ignore[arg-type]
+        for name, value in vars(self).items():
+            if name not in known:
+                yield ConfigProblem(str(name), value, f"{cls} has no such field{suggest_name(name, known)}")
+
 
 class ConfigPart(Config):
     """The base class of a config inside another config. Only the outer one raises an error, for both."""
 
     def __post_init__(self) -> None:
         self.problems()  # Normalizes the values.
-
-
-def find_unknown_fields(cls: type[Config], values: Mapping[Any, object]) -> Iterator[ConfigProblem]:
-    """Yield a problem for each name in `values` that is not a field of the config class `cls`."""
-    known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
-    for name, value in values.items():
-        if name not in known:
-            yield ConfigProblem(
-                str(name), value, f"{cls.__name__} has no such field{suggest_name(name, known)}"
-            )
 
 
 def build_config_reader(cls: type[Config]) -> Reader:
