@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +8,6 @@ import cloudpickle
 import pytest
 from flytekit import ImageSpec, PodTemplate, PythonFunctionTask, Resources, Workflow, dynamic, map_task, task
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
-from flytekit.core.context_manager import FlyteEntities
 from flytekit.tools.translator import get_serializable
 
 import flytekitplugins.kfpytorch
@@ -23,13 +21,6 @@ IMAGES = ImageConfig(
     images=[Image(name="trainer", fqn="registry/trainer", tag="v2")],
 )
 SETTINGS = SerializationSettings(project="p", domain="d", version="v", image_config=IMAGES)
-
-
-@pytest.fixture(autouse=True)
-def entities() -> Iterator[None]:
-    before = list(FlyteEntities.entities)
-    yield
-    FlyteEntities.entities[:] = before
 
 
 def train(steps: int = 1) -> int:
