@@ -68,23 +68,15 @@ def _try_plain(server: Server, address: tuple[str, int]) -> str | None:
     return f"requires TLS, and the call used none; write --server {TLS}{server.address}"
 
 
-def _find_unusable_file(server: Server) -> str | None:
-    for file, load in ((server.ca, _build_context), (server.cert, _load_certificate)):
-        try:
-            load(server)
-        except OSError as error:
-            reason = str(getattr(error, "reason", None) or error.strerror or "not PEM")
-            remedy = "name a PEM file, and for --cert the key that belongs to it"
-            detail = reason.lower().replace("_", " ")
-            return f"cannot be tried with TLS: {file} cannot be used: {detail}; {remedy}"
-    return None
-
-
 def _try_tls(server: Server, address: tuple[str, int]) -> str | None:
-    if unusable := _find_unusable_file(server):
-        return unusable
     try:
-        _perform_handshake(server, address, _load_certificate(server))
+        context = _build_context(server)
+    except OSError as error:
+        files = " and ".join(filter(None, (server.ca, server.cert, server.key)))
+        remedy = "name PEM files, and the key that belongs to the certificate"
+        return f"cannot be tried with TLS: {files} cannot be used: {error}; {remedy}"
+    try:
+        _perform_handshake(server, address, context)
     except ssl.SSLCertVerificationError as error:
         return _judge_certificate(server, address, error)
     except _ConnectionClosed:
@@ -118,7 +110,7 @@ def _judge_certificate(server: Server, address: tuple[str, int], error: ssl.SSLC
 
 def _read_names(server: Server, address: tuple[str, int]) -> tuple[str, ...]:
     """Return the names in the server's certificate; ``()`` if it is not trusted or the connection fails."""
-    context = _load_certificate(server)
+    context = _build_context(server)
     context.check_hostname = False
     try:
         certificate: Any = _perform_handshake(server, address, context)
@@ -158,11 +150,6 @@ def _build_context(server: Server) -> ssl.SSLContext:
     # As in gRPC, a trusted certificate does not need a trusted issuer.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["h2"])
-    return context
-
-
-def _load_certificate(server: Server) -> ssl.SSLContext:
-    context = _build_context(server)
     if server.cert:
         context.load_cert_chain(server.cert, server.key)
     return context
