@@ -28,10 +28,7 @@ def select(apis=None, custom=ONE, down=(), **ours) -> DialectSelection:
 
 NO_PODS = "The job is a TrainJob: no pod of training-operator is available."
 NO_KIND = "The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org."
-IS_UP = (
-    "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and "
-    "training-operator is not known to be down."
-)
+IS_UP = "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and training-operator is not known to be down."
 
 
 @pytest.mark.parametrize(
@@ -54,6 +51,11 @@ def test_auto_selects_a_kind_that_the_cluster_supports(apis, down, kind, reason)
     found = select(apis, down=down)
     assert (found.dialect.name, found.problems) == (kind, ())
     assert reason is None or found.reasons == reason
+
+
+def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has():
+    found = select(OPERATOR, dialect="trainjob", dialect_by_namespace={PLACE: "auto"})
+    assert (found.dialect.name, found.problems) == ("PyTorchJob", ())
 
 
 def test_unknown_facts_about_the_training_operator_are_no_reasons_for_a_trainjob():
@@ -87,11 +89,6 @@ def test_setting_selects_the_kind_for_a_project_or_a_namespace(ours, path):
     assert found.problems == ()
 
 
-def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has():
-    found = select(OPERATOR, dialect="trainjob", dialect_by_namespace={PLACE: "auto"})
-    assert (found.dialect.name, found.problems) == ("PyTorchJob", ())
-
-
 @pytest.mark.parametrize(
     ("kind", "apis", "missing"),
     [
@@ -105,10 +102,8 @@ def test_auto_for_a_namespace_selects_a_kind_that_the_cluster_has():
 def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_command(kind, apis, missing):
     found = select(apis, dialect=kind)
     assert found.dialect.name.lower() == kind
-    assert [(each.field, each.value) for each in found.problems] == [("kfpytorch.dialect", kind)] * len(
-        missing
-    )
     for each, group in zip(found.problems, missing, strict=True):
+        assert (each.field, each.value) == ("kfpytorch.dialect", kind)
         assert each.message.endswith(f"it has no {group}")
         assert each.remedy == f"install {found.dialect.operator}: {found.dialect.installation}"
         assert "kubectl apply --server-side -k" in each.remedy
@@ -117,16 +112,13 @@ def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_comma
 def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob():
     (problem,) = select(BOTH, TRAIN_JOB, dialect="pytorchjob").problems
     assert (problem.field, problem.value) == ("custom.kfpytorch.trainJob", "{...}")
-    assert problem.message == "is only for a TrainJob, and kfpytorch.dialect is pytorchjob"
 
 
 def test_plan_reports_problems_of_the_selection_and_of_the_task():
     platform = settings.read({"kfpytorch": {"dialect": "trainjob"}})
     template = a_template({**ONE, "workerReplicas": {"replicas": -1}})
-    _, *fields = [
-        each.field for each in reject(plan, template, a_run(), platform, (), Capabilities(apis=OPERATOR))
-    ]
-    assert fields == ["kfpytorch.dialect"] * 2
+    problems = reject(plan, template, a_run(), platform, (), Capabilities(apis=OPERATOR))
+    assert [each.field for each in problems][1:] == ["kfpytorch.dialect"] * 2
 
 
 def test_one_dialect_can_be_set_for_all_jobs():

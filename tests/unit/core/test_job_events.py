@@ -36,12 +36,7 @@ def decide(manifest, *pods, now: float = 200, **more) -> JobEventDecision | None
 
 def find_reason(manifest, *pods, **more) -> JobEventReason | None:
     found = decide(manifest, *pods, **more)
-    return found.reason if found is not None else None
-
-
-def event(manifest, *pods, **more):
-    found = decide(manifest, *pods, **more)
-    return found.event if found is not None else None
+    return found and found.reason
 
 
 def build_event(reason: str, seconds: float, **more):
@@ -50,19 +45,20 @@ def build_event(reason: str, seconds: float, **more):
 
 
 def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason():
-    written = event(gang(STOPPED, SUSPENDED, started=None), pod_groups=[workload()])
+    written = decide(gang(STOPPED, SUSPENDED, started=None), pod_groups=[workload()]).event
     name, message = written["metadata"].pop("name"), written.pop("message")
+    about = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "j",
+        "namespace": "ns",
+        "uid": "u",
+    }
     assert written == {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"namespace": "ns"},
-        "involvedObject": {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "name": "j",
-            "namespace": "ns",
-            "uid": "u",
-        },
+        "involvedObject": {"apiVersion": "kubeflow.org/v1", **about},
         "type": "Warning",
         "reason": "WaitingForResources",
         "source": {"component": "kfpytorch"},
@@ -76,11 +72,11 @@ def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason():
 
 
 def test_event_name_does_not_change_when_more_replicas_are_lost():
-    first = event(job(RUNNING), *LOST)
+    first = decide(job(RUNNING), *LOST).event
     assert first["message"].startswith("worker-0 waiting for a node: no node of 4 fits")
     # The name depends neither on the conditions of the pods nor on a pod that was created a second later.
     other = anew(unplaced("worker-1", NO_ROOM), created=161)
-    both = event(job(RUNNING, workers=2), *LOST, other)
+    both = decide(job(RUNNING, workers=2), *LOST, other).event
     assert both["metadata"]["name"] == first["metadata"]["name"]
 
 
@@ -172,7 +168,7 @@ def test_earlier_job_events_decide_whether_a_new_one_is_written(pods, events, no
 
 def test_event_message_is_limited_to_the_length_of_the_api_server():
     lost = [running("master-0"), anew(unplaced("worker-0", "é" * 900))]
-    message = event(job(RUNNING), *lost)["message"]
+    message = decide(job(RUNNING), *lost).event["message"]
     assert 1_000 < len(message.encode()) <= 1_024
     assert message.endswith("é")
 

@@ -51,14 +51,10 @@ def test_scheduled_pod_group_of_kubernetes_has_no_pending_reason():
 
 @pytest.mark.parametrize(("name", "cause"), [("init-pytorch", None), ("download", "user-error")])
 def test_repeatedly_failing_init_container_has_a_pending_reason(name, cause):
-    crashing = {
-        "name": name,
-        "restartCount": 3,
-        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-    }
-    result = verdict(
-        job(RUNNING), running("master-0"), pod("worker-0", "Pending", initContainerStatuses=[crashing])
-    )
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+    crashing = {"name": name, "restartCount": 3, "state": state}
+    failing = pod("worker-0", "Pending", initContainerStatuses=[crashing])
+    result = verdict(job(RUNNING), running("master-0"), failing)
     assert (result.phase.value, result.cause and result.cause.value) == ("INITIALIZING", cause)
     assert result.message.startswith(f"worker-0 starting, CrashLoopBackOff: init container {name}: back-off")
 
@@ -81,26 +77,25 @@ def test_crash_loop_has_the_cause_of_its_last_termination(ended, expected):
 
 
 def wait(*lacks, **fields):
-    return PendingReason(
-        stage=PendingStage.HELD,
-        cause=Cause.QUEUE,
-        reason="Pending",
-        shortages=lacks,
-        **{"text": "m", **fields},
-    )
+    known = {"stage": PendingStage.HELD, "cause": Cause.QUEUE, "reason": "Pending", "text": "m"}
+    return PendingReason(**{**known, "shortages": lacks, **fields})
+
+
+OF_GPUS = "4 nvidia.com/gpu in queue team-a: 8 requested, 4 free"
+CPUS = ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))
 
 
 @pytest.mark.parametrize(
     ("waiting", "sentence"),
     [
-        (wait(GPUS, queue="team-a", ahead=2), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead"),
-        (wait(GPUS, queue="team-a", ahead=1), "waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 1 job ahead"),
+        (wait(GPUS, queue="team-a", ahead=2), f"waiting for {OF_GPUS}; 2 jobs ahead"),
+        (wait(GPUS, queue="team-a", ahead=1), f"waiting for {OF_GPUS}; 1 job ahead"),
+        (wait(GPUS, queue="team-a", again="taken back; "), f"taken back; waiting for {OF_GPUS}"),
         (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
-        (wait(GPUS, again="taken back; "), "taken back; waiting for 4 nvidia.com/gpu in the cluster: 8 requested, 4 free"),
-        (wait(ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))), "waiting for 9 cpu in the cluster: 8 requested"),
+        (wait(CPUS), "waiting for 9 cpu in the cluster: 8 requested"),
         (wait(), "m"),
     ],
-)  # fmt: skip
+)
 def test_shortage_sentence_contains_amount_place_and_reason(waiting, sentence):
     assert format_sentence(waiting, NO_GANG, {}) == sentence
 
@@ -113,17 +108,13 @@ def test_shortage_of_the_nodes_is_not_one_of_the_queue_that_admitted_the_job():
     assert format_sentence(wait(GPUS), gang, {}) == sentence % "queue team"
 
 
-REFUSED = {
-    "type": "Warning",
-    "reason": "FailedCreatePod",
-    "message": 'pods "j-worker-3" is forbidden: exceeded quota: gpu',
-}
-SAID = 'its pods cannot be created: pods "j-worker-3" is forbidden: exceeded quota: gpu'
+REFUSAL = 'pods "j-worker-3" is forbidden: exceeded quota: gpu'
 LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
 
 
 def refused(seconds):
-    return {**REFUSED, "lastTimestamp": None if seconds is None else at(seconds)}
+    last = None if seconds is None else at(seconds)
+    return {"type": "Warning", "reason": "FailedCreatePod", "message": REFUSAL, "lastTimestamp": last}
 
 
 def elastic():
@@ -136,7 +127,7 @@ def elastic():
 def test_running_job_reports_that_a_lost_replica_cannot_be_created(job):
     result = verdict(job, *LEFT, events=[refused(150)])
     assert (result.phase.value, result.cause and result.cause.value) == ("RUNNING", "quota-exceeded")
-    assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"
+    assert first_line(result) == f"its pods cannot be created: {REFUSAL} (4 of 5 replicas ready)"
     assert result.message.splitlines()[1].startswith("the namespace's ResourceQuota")
 
 
@@ -165,7 +156,7 @@ def test_past_creation_failure_is_not_reported(pods, refusal):
 
 def test_replica_that_is_being_deleted_counts_as_lost():
     result = verdict(gang(RUNNING), *LEFT, going(running("worker-3"), 140), events=[refused(150)])
-    assert first_line(result) == f"{SAID} (4 of 5 replicas ready)"
+    assert first_line(result) == f"its pods cannot be created: {REFUSAL} (4 of 5 replicas ready)"
 
 
 FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"

@@ -38,10 +38,6 @@ def plan_with_data(options, replicas=REPLICAS, pod=None, **fields):
     return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **fields)
 
 
-def get_pod(planned, index: int):
-    return get_jobset(planned)["replicatedJobs"][index]["template"]["spec"]["template"]["spec"]
-
-
 def list_problems(options, **fields) -> list[tuple[str, str]]:
     problems = reject(plan_with_data, options, **fields)
     return [(each.field.removeprefix("custom.kfpytorch.trainJob."), each.value) for each in problems]
@@ -61,25 +57,19 @@ def test_job_name_leaves_room_for_the_pod_names_of_initializers():
 def test_volume_of_one_node_is_not_shared():
     (policy,) = get_jobset(plan_with_data(BOTH, {"masterReplicas": {"replicas": 1}}))["volumeClaimPolicies"]
     (claim,) = policy["templates"]
-    assert claim["spec"] == {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "50Gi"}},
-    }
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
 
 
-def test_initializer_images_are_set_by_the_platform():
+def test_initializer_has_image_service_account_and_annotations_of_the_platform_and_the_run():
     ours = {"dataset-initializer-image": "mirror/dataset:1", "model-initializer-image": "mirror/model:1"}
-    planned = plan_with_data(BOTH, ours=ours)
-    images = [get_pod(planned, index)["containers"][0]["image"] for index in (0, 1)]
-    assert images == ["mirror/dataset:1", "mirror/model:1"]
-
-
-def test_initializer_has_the_service_account_and_the_annotations_of_the_nodes():
     run = {"service_account": "trainer", "annotations": {"sidecar.istio.io/inject": "false"}}
-    planned = plan_with_data({"dataset": DATASET, "storage": SIZE}, run=run)
-    template = get_jobset(planned)["replicatedJobs"][0]["template"]["spec"]["template"]
-    assert template["spec"]["serviceAccountName"] == "trainer"
-    assert template["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+    jobs = get_jobset(plan_with_data(BOTH, ours=ours, run=run))["replicatedJobs"]
+    pods = [each["template"]["spec"]["template"] for each in jobs[:2]]
+    images = [each["spec"]["containers"][0]["image"] for each in pods]
+    assert images == ["mirror/dataset:1", "mirror/model:1"]
+    for pod in pods:
+        assert pod["spec"]["serviceAccountName"] == "trainer"
+        assert pod["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
 
 
 def with_model(**fields):
@@ -162,58 +152,49 @@ def test_initializer_is_found_by_its_name():
 def test_long_download_exceeds_no_timeout():
     loading = as_initializer(build_running(0))
     limits = {"pending_timeout": timedelta(minutes=1), "no_status_timeout": timedelta(minutes=1)}
-    verdict = judge_at(100_000, build_data_job(), loading, **limits)
-    assert verdict.phase is Phase.INITIALIZING
+    assert judge_at(100_000, build_data_job(), loading, **limits).phase is Phase.INITIALIZING
 
 
-def mark_unschedulable(*pods) -> None:
-    for each in pods:
-        each["status"]["conditions"] = [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
-        ]
+def mark_unschedulable(pod):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+    return {**pod, "status": {**pod["status"], "conditions": [condition]}}
 
 
 def test_initializer_without_a_node_waits_for_resources():
-    pod = as_initializer(build_pod(0))
-    mark_unschedulable(pod)
-    verdict = judge_at(20, build_data_job(), pod)
+    verdict = judge_at(20, build_data_job(), mark_unschedulable(as_initializer(build_pod(0))))
     assert (verdict.phase, verdict.cause) == (Phase.WAITING_FOR_RESOURCES, Cause.UNSCHEDULABLE)
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(90 + 50, False), (90 + 70, True)])
 def test_queue_timeout_starts_after_the_download(seconds, over):
     done = as_initializer(build_ended(0, finished=90))
-    nodes = [build_pod(index) for index in (0, 1)]
-    mark_unschedulable(*nodes)
+    nodes = [mark_unschedulable(build_pod(index)) for index in (0, 1)]
     verdict = judge_at(seconds, build_data_job(), done, *nodes, deadlines=Deadlines(queue_seconds=60))
     assert verdict.phase.is_failure == over
 
 
-def build_failed(message: str, code: int = 1):
+def build_failed(message: str, code: int = 1, reason: str = "Error"):
     pod = as_initializer(build_ended(0, code))
-    (state,) = pod["status"]["containerStatuses"]
-    state["state"]["terminated"]["message"] = message
+    pod["status"]["containerStatuses"][0]["state"]["terminated"] |= {"message": message, "reason": reason}
     return pod
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "cause"),
+    ("failure", "cause"),
     [
-        ("RepositoryNotFoundError: 404 Client Error", 1, Cause.INVALID_CONFIG),
-        ("503 Server Error: Service Unavailable", 1, Cause.SYSTEM_ERROR),
-        ("Unexpected (temporary) at read", 1, Cause.SYSTEM_ERROR),
-        ("", 137, Cause.OOM_HOST),
+        (("RepositoryNotFoundError: 404 Client Error",), Cause.INVALID_CONFIG),
+        (("503 Server Error: Service Unavailable",), Cause.SYSTEM_ERROR),
+        (("Unexpected (temporary) at read",), Cause.SYSTEM_ERROR),
+        (("", 137, "OOMKilled"), Cause.OOM_HOST),
     ],
 )
-def test_failure_message_names_the_initializer_and_its_cause(message, code, cause):
-    failed = build_failed(message, code)
-    if code == 137:
-        failed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+def test_failure_message_names_the_initializer_and_its_cause(failure, cause):
     job = build_data_job(build_condition("Failed", reason="FailJobSetFailurePolicyAction"))
-    verdict = judge_at(200, job, failed, as_initializer(build_ended(0), "model-initializer"))
+    done = as_initializer(build_ended(0), "model-initializer")
+    verdict = judge_at(200, job, build_failed(*failure), done)
     assert verdict.cause is cause
     assert verdict.message.startswith("dataset-initializer-0 failed: ")
-    assert message in verdict.message
+    assert failure[0] in verdict.message
 
 
 def test_replaced_initializer_is_not_the_cause_of_a_later_failure():

@@ -41,16 +41,14 @@ def test_job_may_reference_a_runtime_of_its_namespace():
 
 def test_patch_has_the_volumes_of_the_pods():
     mounts = [{"name": "data", "mountPath": "/data"}]
-    spec = {
-        "volumes": [{"name": "data", "emptyDir": {}}],
-        "containers": [{"name": "primary", "volumeMounts": mounts}],
-    }
-    (patch,) = plan_job(podTemplate={"spec": spec})["spec"]["runtimePatches"]
+    volumes = [{"name": "data", "emptyDir": {}}]
+    containers = [{"name": "primary", "volumeMounts": mounts}]
+    (patch,) = plan_job(podTemplate={"spec": {"volumes": volumes, "containers": containers}})["spec"][
+        "runtimePatches"
+    ]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    assert node["template"]["spec"]["template"]["spec"] == {
-        "volumes": spec["volumes"],
-        "containers": [{"name": "node", "volumeMounts": mounts}],
-    }
+    made = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
+    assert node["template"]["spec"]["template"]["spec"] == made
 
 
 def test_node_range_is_rejected_with_a_named_runtime():
@@ -62,6 +60,8 @@ def test_node_range_is_rejected_with_a_named_runtime():
 def test_restart_settings_are_rejected_with_a_named_runtime():
     assert reject({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {"custom.runPolicy.backoffLimit": "2"}
     assert reject(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
+    restarted = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
+    assert reject(restarted)["custom.restartPolicy"] == '"OnFailure"'
     path = "custom.kfpytorch.trainJob."
     named = RUNTIME["trainJob"]
     policies = {"successPolicy": {"succeededIndexes": "0"}, "podFailurePolicy": [RULE]}
@@ -83,16 +83,10 @@ def test_field_that_a_patch_cannot_express_is_rejected(part, field, value):
 
 
 def test_sidecar_is_rejected_with_a_named_runtime():
-    job = decoded(REPLICAS)
+    job = decoded({"masterReplicas": {"replicas": 1}})
     pod = {"spec": {"containers": [{"name": "node"}, {"name": "side"}]}}
-    one = structs.replace(job, groups=job.groups[:1])
-    (problem,) = list_problems(named_runtime.build_spec, one, pod, "j", {})
+    (problem,) = list_problems(named_runtime.build_spec, job, pod, "j", {})
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
-
-
-def test_restart_policy_is_rejected():
-    restarted = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
-    assert reject(restarted)["custom.restartPolicy"] == '"OnFailure"'
 
 
 def find_reference_problems(

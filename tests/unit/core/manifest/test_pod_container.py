@@ -4,18 +4,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
-from pods import (
-    DEFAULT_RESOURCES,
-    FOR_TRAINING,
-    OF_RUN,
-    RUN,
-    SPEC,
-    TRAINER,
-    TRUTHFUL,
-    WORKER,
-    container,
-    pod,
-)
+from pods import DEFAULT_RESOURCES, FOR_TRAINING, OF_RUN, RUN, SPEC, TRAINER, TRUTHFUL, WORKER, container, pod
 
 from backend_plugin.core.job import ReplicaGroup, Resources
 
@@ -33,6 +22,7 @@ def node_affinity(*terms):
 
 BY_RESOURCE = {"memory": TOLERATIONS[:1], "cpu": TOLERATIONS[1:2], "x/y": TOLERATIONS[2:3]}
 REQUIRING = {"affinity": node_affinity([REQUIREMENT])}
+TOLERATING = {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]}
 AS_USER, NAMESERVER = {"runAsUser": 1}, {"nameservers": ["::1"]}
 # One row per setting: the settings section, and its changes to the pod spec of an ordinary and of an
 # interruptible attempt.
@@ -40,12 +30,9 @@ SETTINGS = {
     "tolerations": (
         {"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]},
         {"tolerations": TOLERATIONS[:1]},
-        {"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]},
+        TOLERATING,
     ),
-    "resource tolerations": (
-        {"resource-tolerations": BY_RESOURCE},
-        *[{"tolerations": [TOLERATIONS[1], TOLERATIONS[0]]}] * 2,
-    ),
+    "resource tolerations": ({"resource-tolerations": BY_RESOURCE}, *[TOLERATING] * 2),
     "node selector": (
         {"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}},
         {"nodeSelector": {"a": "1", "b": "1"}},
@@ -66,9 +53,8 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(name):
-    section, ordinary, interruptible = SETTINGS[name]
+@pytest.mark.parametrize(("section", "ordinary", "interruptible"), SETTINGS.values(), ids=SETTINGS)
+def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(section, ordinary, interruptible):
     assert pod(container(), section)["spec"] == {**SPEC, **ordinary}
     assert pod(container(), section, run=SPOT)["spec"] == {**SPEC, **interruptible}
 
@@ -83,21 +69,19 @@ def test_container_settings_are_applied():
     }
     run = replace(RUN, environment={"Z": "z", "A": "0"}, service_account="sa")
     env = [{"name": "A", "value": "1"}, {"name": "Z", "value": "z"}, {"name": "B", "value": "2"}]
+    made = {
+        "imagePullPolicy": "Always",
+        "securityContext": {"privileged": False},
+        "env": [*OF_RUN, *env, *TRUTHFUL],
+        "envFrom": [
+            {"secretRef": {"name": "s", "optional": True}},
+            {"configMapRef": {"name": "c", "optional": True}},
+        ],
+    }
     assert pod(container(), section, run=run)["spec"] == {
         **SPEC,
         "serviceAccountName": "sa",
-        "containers": [
-            {
-                **TRAINER,
-                "imagePullPolicy": "Always",
-                "securityContext": {"privileged": False},
-                "env": [*OF_RUN, *env, *TRUTHFUL],
-                "envFrom": [
-                    {"secretRef": {"name": "s", "optional": True}},
-                    {"configMapRef": {"name": "c", "optional": True}},
-                ],
-            }
-        ],
+        "containers": [{**TRAINER, **made}],
     }
 
 
@@ -144,34 +128,34 @@ TASK_RESOURCES = {
     "limits": {"cpu": "4", "memory": "8Gi", "gpu": "8", "ephemeral-storage": "10Gi"},
 }
 PLATFORM = {"kfpytorch": {"task-resources": TASK_RESOURCES}}
-# Requests and limits of the task, requests and limits of the role -> requests and limits of the pod.
+# Requests and limits of the task, resources of the role -> requests and limits of the pod.
 ONE_CPU = claim(cpu="1", memory="200Mi")
 TWO_CPUS = claim(cpu="2", memory="200Mi")
 FOUR_CPUS = claim(cpu="4", memory="200Mi")
 WITH_STORAGE = claim(cpu="2", memory="200Mi", ephemeral_storage="10Gi", gpu="2")
 OF_ROLE = claim(cpu="2", memory="1Gi", gpu="8")
+TWO_AND_GPUS = Resources(requests={"cpu": "2", "nvidia.com/gpu": "8"})
 RESOURCES = [
-    ({}, {}, None, None, TWO_CPUS, TWO_CPUS),
-    ({"CPU": "0.5"}, {}, None, None, *[claim(cpu="500m", memory="200Mi")] * 2),
-    ({}, {"CPU": "3"}, None, None, *[claim(cpu="3", memory="200Mi")] * 2),
-    ({"CPU": "3"}, {"CPU": "1"}, None, None, ONE_CPU, ONE_CPU),
-    ({"CPU": "1"}, {"CPU": "64"}, None, None, ONE_CPU, FOUR_CPUS),
-    ({"CPU": "0"}, {}, None, None, TWO_CPUS, TWO_CPUS),
-    ({"EPHEMERAL_STORAGE": "20Gi", "GPU": "2"}, {}, None, None, WITH_STORAGE, WITH_STORAGE),
+    ({}, {}, None, TWO_CPUS, TWO_CPUS),
+    ({"CPU": "0.5"}, {}, None, *[claim(cpu="500m", memory="200Mi")] * 2),
+    ({}, {"CPU": "3"}, None, *[claim(cpu="3", memory="200Mi")] * 2),
+    ({"CPU": "3"}, {"CPU": "1"}, None, ONE_CPU, ONE_CPU),
+    ({"CPU": "1"}, {"CPU": "64"}, None, ONE_CPU, FOUR_CPUS),
+    ({"CPU": "0"}, {}, None, TWO_CPUS, TWO_CPUS),
+    ({"EPHEMERAL_STORAGE": "20Gi", "GPU": "2"}, {}, None, WITH_STORAGE, WITH_STORAGE),
     # The role takes precedence over the task for each resource separately.
-    ({"CPU": "1", "MEMORY": "1Gi"}, {"CPU": "4"}, {"cpu": "2", "nvidia.com/gpu": "8"}, {}, OF_ROLE, OF_ROLE),
-    ({}, {}, {"cpu": "0"}, {"cpu": "64"}, FOUR_CPUS, FOUR_CPUS),
+    ({"CPU": "1", "MEMORY": "1Gi"}, {"CPU": "4"}, TWO_AND_GPUS, OF_ROLE, OF_ROLE),
+    ({}, {}, Resources(requests={"cpu": "0"}, limits={"cpu": "64"}), FOUR_CPUS, FOUR_CPUS),
 ]
 
 
 @pytest.mark.parametrize("row", RESOURCES)
 def test_resources_of_task_and_role_are_resolved(row):
-    requests, limits, role_requests, role_limits, *expected = row
+    requests, limits, role, *expected = row
     resources = {
         part: [{"name": name, "value": text} for name, text in amounts.items()]
         for part, amounts in (("requests", requests), ("limits", limits))
     }
-    role = None if role_requests is None else Resources(requests=role_requests, limits=role_limits)
     made = pod(container(resources=resources), PLATFORM, group=structs.replace(WORKER, resources=role))
     found = made["spec"]["containers"][0]["resources"]
     assert [found["requests"], found["limits"]] == expected
@@ -211,9 +195,8 @@ ACCELERATORS = [
 ]
 
 
-@pytest.mark.parametrize("row", ACCELERATORS)
-def test_accelerator_selects_nodes_and_adds_tolerations(row):
-    accelerator, section, expressions, tolerations = row
+@pytest.mark.parametrize(("accelerator", "section", "expressions", "tolerations"), ACCELERATORS)
+def test_accelerator_selects_nodes_and_adds_tolerations(accelerator, section, expressions, tolerations):
     extended = {"extendedResources": {"gpuAccelerator": accelerator}}
     spec = pod(container(extended, resources={"limits": [GPU]}), section)["spec"]
     assert (spec["affinity"], spec["tolerations"]) == (node_affinity(expressions), tolerations)

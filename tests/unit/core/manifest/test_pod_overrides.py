@@ -78,9 +78,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_overrides_of_a_flyte_node_are_merged_into_its_task(name):
-    task, overrides, meant = CASES[name]
+@pytest.mark.parametrize(("task", "overrides", "meant"), CASES.values(), ids=CASES)
+def test_overrides_of_a_flyte_node_are_merged_into_its_task(task, overrides, meant):
     template = ParseDict(task, TaskTemplate())
     made = with_overrides(template, ParseDict(overrides, TaskNodeOverrides()))
     if "k8sPod" in meant:

@@ -123,9 +123,7 @@ def test_sidecar_resources_are_completed_like_the_api_server_does(own, meant):
 def test_sidecar_does_not_keep_resources_of_the_primary_template_container():
     of_primary = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"cpu": "4"}}
     taken = {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"nvidia.com/gpu": "0", "cpu": "4"}}
-    base = pod_template(
-        containers=[{"name": "primary", "resources": of_primary}, {"name": "same", "resources": of_primary}]
-    )
+    base = pod_template(containers=claims(primary=of_primary, same=of_primary))
     spec = {"containers": claims(main={}, logs=taken, same=taken)}
     made = pod(rendered(spec, "main"), {"default-pod-template-name": "base"}, base)
     kept = {"limits": taken["limits"], "requests": {"nvidia.com/gpu": "8", "cpu": "4"}}
@@ -158,6 +156,7 @@ def test_role_resources_add_tolerations_and_affinity():
 
 
 REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
+REQUIRING = {"non-interruptible-node-selector-requirement": REQUIREMENT}
 BOTH = {"matchExpressions": [*TERM["matchExpressions"], REQUIREMENT]}
 BARE = {"matchExpressions": [REQUIREMENT]}
 FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
@@ -173,10 +172,7 @@ FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [
     ],
 )
 def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms, meant):
-    section = {
-        "default-pod-template-name": "base",
-        "non-interruptible-node-selector-requirement": REQUIREMENT,
-    }
+    section = {"default-pod-template-name": "base", **REQUIRING}
     base = pod_template(affinity=affinity(TERM))
     template = rendered({"containers": [{"name": "primary"}], "affinity": affinity(*terms)})
     assert pod(template, section, base)["spec"]["affinity"] == affinity(*meant)
@@ -184,25 +180,23 @@ def test_platform_requirement_is_added_to_the_affinity_of_a_pod_template(terms, 
 
 def test_role_template_cannot_bypass_a_platform_requirement():
     place = Placement(pod_template={"spec": {"affinity": affinity(TERM), "hostname": "x"}})
-    section = {"non-interruptible-node-selector-requirement": REQUIREMENT}
     group = structs.replace(WORKER, placement=place)
     spec = {"containers": [{"name": "primary"}], "affinity": affinity(BARE)}
     for template in (rendered(spec), container()):
-        made = pod(template, section, group=group)["spec"]
+        made = pod(template, REQUIRING, group=group)["spec"]
         assert (made["affinity"], made["hostname"]) == (affinity(BOTH), "x")
 
 
 def test_pod_metadata_is_merged_and_the_last_layer_wins():
     names = ("default", "base", "task", "run")
     layers = [{name: name for name in names[index:]} | {"all": name} for index, name in enumerate(names)]
+    secret = {"group": "g", "key": 'a"\né', "mountRequirement": "FILE", "envVar": "E"}
     base = pod_template(metadata={"labels": layers[1], "annotations": layers[1]})
     template = rendered(
         SPEC | {"containers": [{"name": "primary"}]},
         k8sPod={"metadata": {"labels": layers[2], "annotations": layers[2]}},
         metadata={"podTemplateName": "base"},
-        securityContext={
-            "secrets": [{"group": "g", "key": 'a"\né', "mountRequirement": "FILE", "envVar": "E"}, {}]
-        },
+        securityContext={"secrets": [secret, {}]},
     )
     section = {"default-labels": layers[0], "default-annotations": layers[0]}
     run = replace(RUN, labels=layers[3], annotations=layers[3], execution_identity="-Jo@@Ex/" + "x" * 99)
@@ -214,14 +208,9 @@ def test_pod_metadata_is_merged_and_the_last_layer_wins():
 
 
 def test_resource_claims_are_kept_beside_the_amounts():
-    claims = [{"name": "gpu", "request": "one"}]
-    spec = {
-        "containers": [
-            {"name": "primary", "resources": {"claims": claims}},
-            {"name": "proxy", "resources": {"claims": claims, "requests": {"cpu": "1"}}},
-        ],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpus"}],
-    }
-    made = pod(rendered(spec))["spec"]
-    assert [each["resources"]["claims"] for each in made["containers"]] == [claims, claims]
-    assert made["resourceClaims"] == spec["resourceClaims"]
+    gpu = [{"name": "gpu", "request": "one"}]
+    containers = claims(primary={"claims": gpu}, proxy={"claims": gpu, "requests": {"cpu": "1"}})
+    resource_claims = [{"name": "gpu", "resourceClaimName": "gpus"}]
+    made = pod(rendered({"containers": containers, "resourceClaims": resource_claims}))["spec"]
+    assert [each["resources"]["claims"] for each in made["containers"]] == [gpu, gpu]
+    assert made["resourceClaims"] == resource_claims

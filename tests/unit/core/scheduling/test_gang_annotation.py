@@ -56,10 +56,7 @@ def test_job_name_is_parsed_from_the_name_of_a_kai_pod_group():
 def test_gang_has_the_requests_of_its_initializers_unless_a_named_runtime_determines_them(runtime, requests):
     sources = {"dataset": {"uri": "s3://data/digits"}, "model": {"uri": "hf://a/b"}}
     storage = {} if runtime else {"storage": {"size": "1Gi"}}
-    custom = {
-        "workerReplicas": {"replicas": 2},
-        "kfpytorch": {"trainJob": {**sources, **storage, **runtime}},
-    }
+    custom = {"workerReplicas": {"replicas": 2}, "kfpytorch": {"trainJob": {**sources, **storage, **runtime}}}
     settings = read({
         "default-cpus": "1",
         "default-memory": "1Gi",
