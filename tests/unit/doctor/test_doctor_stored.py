@@ -11,13 +11,15 @@ from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, RolePod
 from backend_plugin.kube.api_errors import ApiError, ApiStatus
 
 CHECKS = {check.id: check for check in job.CHECKS}
+
+
+def a_trainer(**requests: str) -> dict[str, Any]:
+    return {"name": "pytorch", "resources": {"requests": requests}}
+
+
 SENT = {
     "metadata": {"name": "p", "labels": {"a": "b"}},
-    "spec": {
-        "containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1024Mi"}}}],
-        "tolerations": [{"key": "x"}],
-        "priority": 0,
-    },
+    "spec": {"containers": [a_trainer(memory="1024Mi")], "tolerations": [{"key": "x"}], "priority": 0},
 }
 
 
@@ -25,17 +27,12 @@ def stored(**spec: Any) -> dict[str, Any]:
     return {"metadata": SENT["metadata"], "spec": {**SENT["spec"], **spec}}
 
 
-SAME = {"name": "pytorch", "resources": {"requests": {"memory": "1Gi"}}}
-
-
 @pytest.mark.parametrize(
     "spec",
     [
         {},
-        {"dnsPolicy": "ClusterFirst"},
-        {"schedulerName": "default-scheduler"},
-        {"containers": [SAME]},
-        {"containers": [{"name": "proxy"}, SAME]},
+        {"dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"},
+        {"containers": [{"name": "proxy"}, a_trainer(memory="1Gi")]},
         {"tolerations": [{"key": "y"}, {"key": "x"}]},
         {"priority": None},
     ],
@@ -50,11 +47,11 @@ def test_added_field_is_no_change(spec: dict[str, Any]) -> None:
         ({"tolerations": []}, "spec.tolerations[0] is None instead of {'key': 'x'}"),
         ({"schedulerName": "yunikorn"}, "spec.schedulerName is 'yunikorn', which the job does not set"),
         (
-            {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "2Gi"}}}]},
+            {"containers": [a_trainer(memory="2Gi")]},
             "spec.containers[pytorch].resources.requests.memory is '2Gi' instead of '1024Mi'",
         ),
         (
-            {"containers": [{"name": "pytorch", "resources": {"requests": {"memory": "1Gi", "cpu": "1"}}}]},
+            {"containers": [a_trainer(memory="1Gi", cpu="1")]},
             "spec.containers[pytorch] requests cpu, which the job does not set",
         ),
     ],

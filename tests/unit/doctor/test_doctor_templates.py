@@ -9,7 +9,7 @@ from remedy_cases import build_object, deployment, operator
 
 from backend_plugin.core import settings
 from backend_plugin.doctor.check import Violation
-from backend_plugin.doctor.checks import job, templates
+from backend_plugin.doctor.checks import templates
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
 CHECKS = {check.id: check for check in templates.CHECKS}
@@ -26,10 +26,7 @@ def run_check(
 ) -> list[Violation]:
     objects = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = settings.read(fields.pop("platform", {}))
-    facts = Facts(
-        namespace="n", settings=platform, **{**fields, "objects": {**objects, **fields.get("objects", {})}}
-    )
-    return list(CHECKS[check].judge(facts))
+    return list(CHECKS[check].judge(Facts(namespace="n", settings=platform, objects=objects, **fields)))
 
 
 SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy": "Always", "resources": {}}
@@ -43,7 +40,7 @@ SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy
         ([{**SAYS, "name": "primary"}], False),
         ([SAYS, {"name": "default", "image": "a:1"}], False),
         # The minimum that the API server requires and stores.
-        ([{key: violations for key, violations in SAYS.items() if key != "env"}], False),
+        ([{key: value for key, value in SAYS.items() if key != "env"}], False),
     ],
 )
 def test_template_container_that_applies_to_no_task_is_found(
@@ -53,22 +50,11 @@ def test_template_container_that_applies_to_no_task_is_found(
     assert bool(violations) is is_found
 
 
-OURS = {"default-pod-template-name": "gone"}
-
-
-@pytest.mark.parametrize("is_made", [False, True])
-def test_missing_template_named_in_settings_is_found(is_made: bool) -> None:
-    objects = {Subject.TEMPLATES: [a_template("gone")]} if is_made else {}
-    facts = Facts(namespace="n", settings=settings.read(OURS), objects=objects)
-    (check,) = (check for check in job.CHECKS if check.id == "template-missing")
-    assert bool([*check.judge(facts)]) is not is_made
-
-
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
         ("kai-template", {}),
-        ("gone", {"platform": OURS}),
+        ("gone", {"platform": {"default-pod-template-name": "gone"}}),
         ("mine", {"task": PlannedTask(template="mine")}),
     ],
 )
@@ -88,7 +74,8 @@ def gang(**options: Any) -> dict[str, Any]:
 
 
 OF_YUNIKORN = {"spec": {"schedulerName": "yunikorn"}}
-WITH_GROUPS = {"metadata": {"annotations": {f"{YUNIKORN}task-groups": json.dumps([GROUP])}}}
+GROUPS = {f"{YUNIKORN}task-groups": json.dumps([GROUP])}
+WITH_GROUPS = {"metadata": {"annotations": GROUPS}}
 YUNIKORN_SCHEDULER = deployment("s", "yunikorn:1", "--scheduler-name=yunikorn")
 BY_BACKEND = {"pod-groups-by": "backend"}
 
@@ -112,10 +99,6 @@ def test_scheduler_name_without_a_gang_is_found(
     template: dict[str, Any], deployments: list[dict[str, Any]], fields: dict[str, Any], is_found: bool
 ) -> None:
     assert bool(run_check("template-gang", a_template(**template), *deployments, **fields)) is is_found
-
-
-def groups(text: str) -> dict[str, Any]:
-    return {"annotations": {f"{YUNIKORN}task-groups": text}}
 
 
 ONE_GROUP = "the pods of all tasks would be in one group"
@@ -145,12 +128,7 @@ def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(
     [
         {},
         {"labels": {"team": ""}},
-        {
-            "annotations": {
-                **groups(json.dumps([GROUP]))["annotations"],
-                f"{YUNIKORN}task-group-name": "worker",
-            }
-        },
+        {"annotations": {**GROUPS, f"{YUNIKORN}task-group-name": "worker"}},
         {"labels": {f"{YUNIKORN}queue": "root.team"}},
     ],
 )

@@ -16,6 +16,7 @@ ELASTIC = {
     "workerReplicas": {"replicas": 2},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 2, "nprocPerNode": 4, "maxRestarts": 3},
 }
+COMMAND = ["python", "-c", "program", "300"]
 CONTAINER = {
     "image": "train:1",
     "command": ["train"],
@@ -45,7 +46,7 @@ def test_each_role_runs_the_program_in_the_pod_of_the_task() -> None:
     for role, spec in pods(after).items():
         (trainer,) = spec["containers"]
         was = pods(before.job)[role]
-        assert trainer["command"] == ["python", "-c", "program", "300"]
+        assert trainer["command"] == COMMAND
         assert "args" not in trainer
         kept = {"name", "image", "resources", "env"}
         assert {key: trainer[key] for key in kept} == {key: was["containers"][0][key] for key in kept}
@@ -55,7 +56,7 @@ def test_each_role_runs_the_program_in_the_pod_of_the_task() -> None:
 
 def test_ranks_of_an_elastic_job_are_started_once_by_the_torch_agent() -> None:
     after = build_trial(planned(ELASTIC), "program", 300)
-    command = ["python", "-m", "torch.distributed.run", "--no-python", "python", "-c", "program", "300"]
+    command = ["python", "-m", "torch.distributed.run", "--no-python", *COMMAND]
     assert pods(after)["Worker"]["containers"][0]["command"] == command
     assert after["spec"]["elasticPolicy"]["maxRestarts"] == 0
     assert after["spec"]["nprocPerNode"] == "4"
@@ -95,10 +96,7 @@ def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -
     assert after.job["spec"] == before.job["spec"]
     assert after.job["spec"]["trainer"]["numNodes"] == nodes
     options = json.loads(after.job["metadata"]["annotations"]["kfpytorch.flyte.org/train-job"])
-    assert {key: value for key, value in options.items() if key != "minNodes"} == {
-        "maxDisruptions": 0,
-        "ttlSeconds": 600,
-    }
+    assert options | {"minNodes": nodes} == {"minNodes": nodes, "maxDisruptions": 0, "ttlSeconds": 600}
     known = task_annotation.read(after.job["metadata"]["annotations"], "project-development")
     assert known.deadlines.active_seconds == 360
     (runtime,) = after.prerequisites
@@ -106,13 +104,12 @@ def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -
     jobset = runtime["spec"]["template"]["spec"]
     assert jobset["failurePolicy"] == {"maxRestarts": 0}
     (node,) = jobset["replicatedJobs"]
-    pods_of_node = node["template"]["spec"]["template"]
-    assert node["template"]["spec"] == {"backoffLimit": 0, "template": pods_of_node}
-    spec = pods_of_node["spec"]
+    batch_job = node["template"]["spec"]
+    assert batch_job == {"backoffLimit": 0, "template": batch_job["template"]}
+    spec = batch_job["template"]["spec"]
     assert (spec["activeDeadlineSeconds"], spec["terminationGracePeriodSeconds"]) == (360, 2)
     (trainer,) = spec["containers"]
-    command = ["python", "-c", "program", "300"]
-    assert (trainer["name"], trainer["command"][-4:]) == ("node", command)
+    assert (trainer["name"], trainer["command"][-4:]) == ("node", COMMAND)
     env = {each["name"]: each.get("value") for each in trainer["env"]}
     assert env.get("PET_MAX_RESTARTS", "0") == "0"
 
@@ -123,7 +120,6 @@ def test_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
     after = job.build_trial(before, "program", 300)
     assert (before.prerequisites, after.prerequisites) == ((), ())
     kept = {key: value for key, value in before.job["spec"]["trainer"].items() if key != "args"}
-    command = ["python", "-c", "program", "300"]
     assert before.job["spec"]["trainer"]["args"] == ["--long"]
-    assert after.job["spec"]["trainer"] == {**kept, "command": command}
+    assert after.job["spec"]["trainer"] == {**kept, "command": COMMAND}
     assert after.job["spec"]["runtimeRef"]["name"] == "torch-distributed"
