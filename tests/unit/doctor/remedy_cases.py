@@ -44,11 +44,8 @@ def operator(*args: str, name: str = "training-operator", tag: str = "v1.9.3", r
 
 def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> PlannedTask:
     container = {"name": "pytorch", "image": "example.org/a:1", "resources": {"requests": requests or {}}}
-    pod = build_object(
-        "p",
-        metadata={"labels": {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}},
-        spec={"containers": [container], **spec},
-    )
+    labels = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
+    pod = build_object("p", metadata={"labels": labels}, spec={"containers": [container], **spec})
     return PlannedTask(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
 
 
@@ -80,11 +77,9 @@ def policy(*types: str, **rules: Any) -> dict[str, Any]:
 
 
 def flyte(**connector: Any) -> dict[Subject, Any]:
-    plugins = {"connector-service": {"defaultConnector": connector}} if connector else {}
-    tasks = {
-        "default-for-task-types": {"pytorch": "connector-service"},
-        "enabled-plugins": ["connector-service"],
-    }
+    name = "connector-service"
+    plugins = {name: {"defaultConnector": connector}} if connector else {}
+    tasks = {"default-for-task-types": {"pytorch": name}, "enabled-plugins": [name]}
     return {Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": tasks}, "plugins": plugins}]}
 
 
@@ -115,6 +110,10 @@ TAINTS = [
     {"key": "team", "value": "1", "effect": "NoExecute"},
     {"key": "reserved", "effect": "NoSchedule"},
 ]
+SMALL_QUOTA = build_object("team", spec={"hard": {"requests.cpu": "1"}})
+HALF_USED = {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1"}}
+FULL_QUOTA = build_object("team", spec={"hard": {"requests.cpu": "2"}}, status=HALF_USED)
+PARENT_QUEUE = queue("all", "kueue.x-k8s.io/v1beta1", "ClusterQueue")
 NODES, DEPLOYMENTS, POLICIES = Subject.NODES, Subject.DEPLOYMENTS, Subject.POLICIES
 
 CASES: Mapping[str, Facts] = {
@@ -169,10 +168,7 @@ CASES: Mapping[str, Facts] = {
         task=role(requests={"cpu": "1"}),
     ),
     "queue-uncovered": facts(
-        {
-            Subject.QUEUES: [LOCAL],
-            Subject.PARENT_QUEUES: [queue("all", "kueue.x-k8s.io/v1beta1", "ClusterQueue")],
-        },
+        {Subject.QUEUES: [LOCAL], Subject.PARENT_QUEUES: [PARENT_QUEUE]},
         gang=KUEUE,
         task=role(requests={"cpu": "1"}),
     ),
@@ -196,22 +192,8 @@ CASES: Mapping[str, Facts] = {
         {Subject.TEMPLATES: [template({"labels": {"scheduling.x-k8s.io/pod-group": "g"}})]},
         settings=TEMPLATED,
     ),
-    "quota-too-small": facts(
-        {Subject.QUOTAS: [build_object("team", spec={"hard": {"requests.cpu": "1"}})]},
-        task=role(requests={"cpu": "2"}),
-    ),
-    "quota-full": facts(
-        {
-            Subject.QUOTAS: [
-                build_object(
-                    "team",
-                    spec={"hard": {"requests.cpu": "2"}},
-                    status={"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1"}},
-                )
-            ]
-        },
-        task=role(requests={"cpu": "2"}),
-    ),
+    "quota-too-small": facts({Subject.QUOTAS: [SMALL_QUOTA]}, task=role(requests={"cpu": "2"})),
+    "quota-full": facts({Subject.QUOTAS: [FULL_QUOTA]}, task=role(requests={"cpu": "2"})),
     "limit-range": facts(
         {Subject.LIMIT_RANGES: [build_object("most")]},
         pod_replies={"worker": DryRunReply(message="maximum cpu usage per Container is 1, but limit is 2")},

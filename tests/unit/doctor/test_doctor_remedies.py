@@ -16,6 +16,7 @@ from backend_plugin.cli.doctor import command
 from backend_plugin.core.settings.loader import read
 from backend_plugin.doctor.facts import Facts, Subject
 from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.embedded.objects import merge_patch
 
 JUDGES = {check.id: check.judge for check in CHECKS}
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -144,14 +145,6 @@ def test_remedy_is_valid_as_printed(check: str) -> None:
 # ---- a remedy that changes the cluster removes the finding
 
 
-def merge(there: Any, change: Any) -> Any:
-    """Apply a JSON merge patch."""
-    if not isinstance(change, dict):
-        return change
-    merged = {key: merge(there.get(key, {}), value) for key, value in change.items() if value is not None}
-    return {**{key: value for key, value in there.items() if key not in change}, **merged}
-
-
 def is_changing(check: str) -> bool:
     words = remedy_of(check).split()
     return words[0] == "echo" or (words[0] == "kubectl" and words[1] in CHANGES)
@@ -167,9 +160,8 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
         return facts
     verb, *arguments = positional(rest)
     if verb == "create":
-        return with_object(
-            facts, PLURALS[arguments[0]], {"metadata": {"name": arguments[-1], "namespace": facts.namespace}}
-        )
+        made = {"metadata": {"name": arguments[-1], "namespace": facts.namespace}}
+        return with_object(facts, PLURALS[arguments[0]], made)
     if verb == "uncordon":
         return alter(facts, Subject.NODES, {"spec": {"unschedulable": None}})
     if verb == "patch":
@@ -186,10 +178,8 @@ def with_object(facts: Facts, subject: Subject, each: Mapping[str, Any]) -> Fact
 
 
 def alter(facts: Facts, subject: Subject, change: Mapping[str, Any]) -> Facts:
-    return replace(
-        facts,
-        objects={**facts.objects, subject: [merge(each, change) for each in facts.get_objects(subject)]},
-    )
+    changed = [merge_patch(each, change) for each in facts.get_objects(subject)]
+    return replace(facts, objects={**facts.objects, subject: changed})
 
 
 @pytest.mark.parametrize("check", [each for each in JUDGES if is_changing(each) and each != "connector-rbac"])
@@ -223,7 +213,8 @@ def write_tolerations(facts: Facts, written: Mapping[str, Any]) -> Facts:
     settings = read(written["plugins"]["k8s"])
     added = [*settings.default_tolerations, *settings.resource_tolerations[GPU]]
     roles = [
-        replace(role, pod=merge(role.pod, {"spec": {"tolerations": added}})) for role in facts.task.roles
+        replace(role, pod=merge_patch(role.pod, {"spec": {"tolerations": added}}))
+        for role in facts.task.roles
     ]
     return replace(facts, task=replace(facts.task, roles=roles))
 
