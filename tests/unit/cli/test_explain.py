@@ -25,19 +25,14 @@ def a_job(name: str) -> dict[str, Any]:
 
 FAILED = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}
 JOB = {**a_job("j"), "status": {"startTime": "2026-01-01T00:00:01Z", "conditions": [FAILED]}}
+KILLED = {"name": "pytorch", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
 POD = {
     "kind": "Pod",
     "metadata": {"name": "j-worker-0", "labels": {"training.kubeflow.org/replica-type": "worker"}},
-    "status": {
-        "phase": "Failed",
-        "containerStatuses": [
-            {"name": "pytorch", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
-        ],
-    },
+    "status": {"phase": "Failed", "containerStatuses": [KILLED]},
 }
-DOCUMENT = ErrorDocument(
-    error={"code": "c", "message": "ValueError: no data", "worker": "j-worker-0", "kind": 1}
-)
+ERROR = {"message": "ValueError: no data", "worker": "j-worker-0"}
+DOCUMENT = ErrorDocument(error={**ERROR, "code": "c", "kind": 1}).SerializeToString()
 OOM = """\
 RETRYABLE_FAILED (OOMKilled, oom-host)
   worker-0 failed: OOMKilled, killed by SIGKILL (exit code 137) (oom-host)
@@ -56,11 +51,8 @@ def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
     pod = {key: value for key, value in POD.items() if key != "kind"}
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump({"kind": "PodList", "items": [pod, 7]}))
     assert run(str(tmp_path / "job.yaml"), str(tmp_path / "pods.yaml")).output == OOM
-
-
-def test_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump_all([JOB, POD]))
-    assert run(*[str(tmp_path / "job.yaml")] * 2).output == OOM
+    # A file that is given twice is read once.
+    assert run(*[str(tmp_path / name) for name in ("job.yaml", "pods.yaml", "job.yaml")]).output == OOM
 
 
 def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
@@ -70,7 +62,7 @@ def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
 
 
 def test_error_file_is_read_from_a_path(tmp_path: Path) -> None:
-    (tmp_path / "error-1.pb").write_bytes(DOCUMENT.SerializeToString())
+    (tmp_path / "error-1.pb").write_bytes(DOCUMENT)
     output = run("-", str(tmp_path / "error-1.pb"), stdin=yaml.safe_dump(JOB)).output
     worker = "  worker-0 failed: ValueError: no data (user-error)"
     assert output.splitlines()[:2] == ["RETRYABLE_FAILED (ValueError, user-error)", worker]
@@ -99,12 +91,10 @@ def test_batch_mode_returns_a_result_for_each_line() -> None:
     assert (replies[3]["id"], replies[3]["phase"]) == ("x", "RETRYABLE_FAILED")
 
 
-ERROR = {"message": "ValueError: no data", "worker": "j-worker-0"}
-IN_BASE64 = base64.b64encode(DOCUMENT.SerializeToString()).decode()
 FORMS = {
     "json": {"path": "p", "error": ERROR},
     "document": {"path": "p", "document": {"error": ERROR}},
-    "base64": {"path": "p", "base64": IN_BASE64},
+    "base64": {"path": "p", "base64": base64.b64encode(DOCUMENT).decode()},
 }
 
 
@@ -242,12 +232,7 @@ def test_events_and_pod_groups_of_the_job_are_applied(own: dict[str, Any], phase
     [
         ((), NAMESPACE, 2, "there is more than one job; add --job with one of: a, b"),
         (("--job", "c"), NAMESPACE, 2, "there is no job c; add --job with one of: a, b"),
-        (
-            (),
-            "kind: TFJob",
-            1,
-            "no file contains a PyTorchJob or TrainJob; run: kubectl get pytorchjobs NAME",
-        ),
+        ((), "kind: TFJob", 1, "no file contains a PyTorchJob or TrainJob; run: kubectl get"),
         (("nowhere/outputs.pb",), NAMESPACE, 2, "nowhere/outputs.pb: No such file or directory"),
         (("--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
     ],

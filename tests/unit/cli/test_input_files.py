@@ -94,17 +94,16 @@ def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a", "is not a mapping; write Flyte's plugins.k8s section"),
-        ("plugins: {k8s: x}", "is not a mapping; write Flyte's plugins.k8s section"),
+        ("- a", "is not a mapping"),
+        ("plugins: {k8s: x}", "is not a mapping"),
         ("{", "is not YAML: while parsing"),
         ("- " * 100_000, "is not YAML: nests more than 500 levels deep"),
-        ("a: 1\n---\nb: 2", "has more than one document; write one"),
+        ("a: 1\n---\nb: 2", "has more than one document"),
     ],
 )
 def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(UnusableInput) as refused:
+    with pytest.raises(UnusableInput, match=message):
         read(tmp_path, text)
-    assert message in str(refused.value)
 
 
 def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
@@ -120,6 +119,5 @@ def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
 )
 def test_invalid_pod_template_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(UnusableInput) as refused:
+    with pytest.raises(UnusableInput, match=message):
         input_files.read_pod_templates([str(tmp_path / "p.yaml")])
-    assert message in str(refused.value)

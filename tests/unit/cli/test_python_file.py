@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.cli import python_file
 from backend_plugin.cli.command_errors import UnusableInput
@@ -54,21 +55,26 @@ def refusal(path: Path, task: str | None = None) -> str:
     return str(refused.value)
 
 
+def load(path: Path, task: str = "train") -> TaskTemplate:
+    return python_file.load_task(path, task, image="i:1").template
+
+
 def test_output_of_a_task_file_is_redirected_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    python_file.load_task(file("printing.py", TASKS), "printing.train", image="i:1")
+    load(file("printing.py", TASKS), "printing.train")
     out, err = capfd.readouterr()
     assert (out, sorted(err.split("\n"))) == ("", ["", "said by its child", "said by the file"])
 
 
 def test_task_is_found_by_its_variable_name() -> None:
-    template = python_file.load_task(file("mapped.py", TASKS), "each", image="i:1").template
+    template = load(file("mapped.py", TASKS), "each")
     assert (template.type, "pyflyte-map-execute" in str(template)) == ("pytorch", True)
 
 
 def test_image_spec_is_replaced_and_not_built() -> None:
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
-    path = file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
-    template = python_file.load_task(path, "train", image="i:1").template
+    template = load(
+        file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
+    )
     (container,) = template.k8s_pod.pod_spec["containers"]
     assert container["image"].rpartition("/")[2].startswith("built:")
 
@@ -76,17 +82,15 @@ def test_image_spec_is_replaced_and_not_built() -> None:
 def test_module_of_a_package_is_imported_with_its_package() -> None:
     file("package/__init__.py", "")
     file("package/sizes.py", "WORKERS = 3")
-    path = file("package/tasks.py", TASKS.replace("replicas=1", "replicas=WORKERS"))
-    path.write_text("from .sizes import WORKERS\n" + path.read_text())
-    template = python_file.load_task(path, "train", image="i:1").template
+    text = "from .sizes import WORKERS\n" + TASKS.replace("replicas=1", "replicas=WORKERS")
+    template = load(file("package/tasks.py", text))
     assert template.id.name == "package.tasks.train"
     assert template.custom["workerReplicas"]["replicas"] == 3
 
 
 def test_modules_in_the_working_directory_can_be_imported() -> None:
     file("at_the_top.py", "")
-    path = file("scripts/below.py", "import at_the_top\n" + TASKS)
-    assert python_file.load_task(path, "train", image="i:1").template.id.name == "below.train"
+    assert load(file("scripts/below.py", "import at_the_top\n" + TASKS)).id.name == "below.train"
 
 
 @pytest.mark.parametrize(
@@ -132,10 +136,9 @@ def test_image_without_a_tag_is_explained() -> None:
 
 
 def test_task_that_flytekit_cannot_serialize_is_explained() -> None:
-    path = file(
-        "unwritable.py", TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
-    )
-    assert refusal(path, "train").startswith("unwritable.train cannot be serialized: AssertionError: ")
+    text = TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
+    message = refusal(file("unwritable.py", text), "train")
+    assert message.startswith("unwritable.train cannot be serialized: AssertionError: ")
 
 
 TYPED = """

@@ -21,10 +21,10 @@ def test_placeholders_are_replaced_in_each_spelling() -> None:
     assert filled("--epochs={{.Inputs.epochs}}", epochs="3") == ["--epochs=3"]
 
 
-def test_interruptible_task_has_an_interruptible_attempt() -> None:
-    template = a_template({}, metadata={"interruptible": True})
-    assert sample_attempt.build_attempt(template, {})[1].is_interruptible
-    assert not sample_attempt.build_attempt(a_template({}), {})[1].is_interruptible
+@pytest.mark.parametrize("interruptible", [False, True])
+def test_interruptible_task_has_an_interruptible_attempt(interruptible: bool) -> None:
+    template = a_template({}, metadata={"interruptible": interruptible})
+    assert sample_attempt.build_attempt(template, {})[1].is_interruptible is interruptible
 
 
 @pytest.mark.parametrize(
