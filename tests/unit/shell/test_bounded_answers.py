@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from builders import a_run
 
-from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.scheduling import GangSettings
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -32,19 +31,12 @@ class Logs:
             yield LogLine(time="", text=self.text)
 
 
-def pods(number: int) -> list[Pod]:
-    label = "training.kubeflow.org/replica-"
-    return [
-        read_pod(
-            {"metadata": {"name": f"j-{at}", "labels": {f"{label}type": "worker", f"{label}index": str(at)}}}
-        )
-        for at in range(number)
-    ]
-
-
 def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
+    """Return the last lines of this number of workers."""
+    pods = [Pod(name=f"j-worker-{at}", role="worker", index=at) for at in range(number)]
+
     async def read() -> list[Sequence[str]]:
-        return [batch async for batch in task_responses.read_last_lines(logs, "p-d", pods(number), lines)]
+        return [batch async for batch in task_responses.read_last_lines(logs, "p-d", pods, lines)]
 
     return asyncio.run(read())
 
