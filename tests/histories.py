@@ -19,6 +19,11 @@ def moment(seconds: float) -> str:
     return (BEGAN + timedelta(seconds=seconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def a_condition(kind: str, status: str, reason: str, message: str, at: float) -> dict[str, str]:
+    texts = {"type": kind, "status": status, "reason": reason, "message": message}
+    return {**texts, "lastTransitionTime": moment(at)}
+
+
 @dataclass
 class HistoryPod:
     job: str
@@ -46,25 +51,14 @@ class HistoryPod:
         if self.scheduled is not None:
             status, message, at = self.scheduled
             reason = "" if status == "True" else "Unschedulable"
-            conditions.append(
-                {
-                    "type": "PodScheduled",
-                    "status": status,
-                    "reason": reason,
-                    "message": message,
-                    "lastTransitionTime": moment(at),
-                }
-            )
+            conditions.append(a_condition("PodScheduled", status, reason, message, at))
         if self.disrupted:
             conditions.append({"type": "DisruptionTarget", "status": "True", "reason": self.disrupted})
+        labels = {"job-name": self.job, "replica-type": self.role, "replica-index": str(self.index)}
         metadata: dict[str, Any] = {
             "name": self.name,
             "creationTimestamp": moment(self.created),
-            "labels": {
-                LABEL + "job-name": self.job,
-                LABEL + "replica-type": self.role,
-                LABEL + "replica-index": str(self.index),
-            },
+            "labels": {LABEL + key: value for key, value in labels.items()},
         }
         if self.deleted is not None:
             metadata |= {"deletionTimestamp": moment(self.deleted + 30), "deletionGracePeriodSeconds": 30}
@@ -84,22 +78,15 @@ class HistoryPod:
         status: dict[str, Any] = {"name": "pytorch", "image": "train:1", "restartCount": self.restarts}
         if self.ended is not None:
             code, reason, at = self.ended
-            status["state"] = {
-                "terminated": {
-                    "exitCode": code,
-                    "reason": reason,
-                    "startedAt": moment(self.began or 0),
-                    "finishedAt": moment(at),
-                }
-            }
+            times = {"startedAt": moment(self.began or 0), "finishedAt": moment(at)}
+            status["state"] = {"terminated": {"exitCode": code, "reason": reason, **times}}
         elif self.began is not None:
             status["state"] = {"running": {"startedAt": moment(self.began)}}
         else:
             status["state"] = {"waiting": {"reason": self.waiting or "ContainerCreating"}}
         if self.last is not None:
-            status["lastState"] = {
-                "terminated": {"exitCode": self.last[0], "finishedAt": moment(self.last[1])}
-            }
+            code, at = self.last
+            status["lastState"] = {"terminated": {"exitCode": code, "finishedAt": moment(at)}}
         return status
 
 
@@ -147,9 +134,8 @@ class HistoryWorld:
 
     @property
     def ended(self) -> str:
-        return next(
-            (each for each in ("Failed", "Succeeded") if self.says(each)), "gone" if self.gone else ""
-        )
+        terminal = [each for each in ("Failed", "Succeeded") if self.says(each)]
+        return next(iter(terminal), "gone" if self.gone else "")
 
     def says(self, kind: str) -> bool:
         return self.conditions.get(kind, {}).get("status") == "True"
@@ -158,16 +144,11 @@ class HistoryWorld:
         if self.conditions.get(kind, {}).get("status") == status:
             return
         self.conditions.pop(kind, None)
-        self.conditions[kind] = {
-            "type": kind,
-            "status": status,
-            "reason": reason or f"PyTorchJob{kind}",
-            "message": f"PyTorchJob job is {kind.lower()}.",
-            "lastTransitionTime": moment(self.now),
-        }
-        for one, other in (("Running", "Restarting"), ("Restarting", "Running")):
-            if kind == one and status == "True":
-                self.conditions.pop(other, None)
+        message = f"PyTorchJob job is {kind.lower()}."
+        condition = a_condition(kind, status, reason or f"PyTorchJob{kind}", message, self.now)
+        self.conditions[kind] = condition
+        if status == "True":
+            self.conditions.pop({"Running": "Restarting", "Restarting": "Running"}.get(kind, ""), None)
 
     # ---- the operator
 
@@ -224,9 +205,9 @@ class HistoryWorld:
         self.completed = self.now
 
     def clean_up(self) -> None:
+        phases = {"All": ("Pending", "Running", "Succeeded", "Failed"), "Running": ("Pending", "Running")}
         for pod in self.pods.values():
-            running = pod.phase in ("Running", "Pending")
-            if pod.deleted is None and (self.clean == "All" or (self.clean == "Running" and running)):
+            if pod.deleted is None and pod.phase in phases.get(self.clean, ()):
                 pod.deleted = self.now
 
     # ---- all other actors
@@ -307,6 +288,7 @@ class HistoryWorld:
             pod.phase, pod.ended = "Failed", (1, "Error", self.now)
 
     def moment(self) -> Moment:
+        counts = {"Master": int(self.master), "Worker": self.workers}
         job = {
             "kind": "PyTorchJob",
             "metadata": {
@@ -317,10 +299,7 @@ class HistoryWorld:
             },
             "spec": {
                 "runPolicy": {"suspend": self.suspend, "cleanPodPolicy": self.clean},
-                "pytorchReplicaSpecs": {
-                    **({"Master": {"replicas": 1}} if self.master else {}),
-                    **({"Worker": {"replicas": self.workers}} if self.workers else {}),
-                },
+                "pytorchReplicaSpecs": {role: {"replicas": count} for role, count in counts.items() if count},
             },
             "status": {
                 "conditions": [dict(each) for each in self.conditions.values()],
@@ -328,12 +307,8 @@ class HistoryWorld:
                 "completionTime": None if self.completed is None else moment(self.completed),
             },
         }
-        ended_well = {
-            pod.name
-            for pod in self.pods.values()
-            if pod.phase == "Succeeded"
-            and (pod.deleted is None or (pod.ended and pod.ended[2] <= pod.deleted))
-        }
+        succeeded = [pod for pod in self.pods.values() if pod.phase == "Succeeded" and pod.ended]
+        ended_well = {pod.name for pod in succeeded if pod.deleted is None or pod.ended[2] <= pod.deleted}
         return Moment(
             observed={
                 "job": None if self.gone else job,

@@ -74,8 +74,7 @@ def test_variable_references_earlier_variables_and_arguments_reference_all():
 
 def test_last_of_two_variables_with_the_same_name_counts():
     twice = {**container("$(A)"), "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2$(A)"}]}
-    assert only(twice)["env"]["A"] == "21"
-    assert only(twice)["argv"] == ["21"]
+    assert (only(twice)["env"]["A"], only(twice)["argv"]) == ("21", ["21"])
 
 
 def test_command_precedes_the_arguments():
@@ -129,9 +128,12 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
         ({"env": {"A": {"fieldRef": {"fieldPath": "status.no"}}}}, "unsupported fieldPath: status.no"),
         ({"env": {"A": {"resourceFieldRef": OF_ANOTHER}}}, "container x not found"),
         ({"resources": {"limits": {"memory": "much"}}}, '"much" is not a quantity'),
+        ({"name": "../x"}, 'container name "../x" is not a DNS label'),
     ],
 )
-def test_missing_reference_blocks_a_container_with_the_message_of_the_kubelet(fields, message):
+def test_missing_reference_or_invalid_value_blocks_a_container_with_the_message_of_the_kubelet(
+    fields, message
+):
     assert blocked(**fields) == ["CreateContainerConfigError", message]
 
 
@@ -143,9 +145,9 @@ def test_optional_references_may_be_missing():
     assert argv == ["$(A)"]
 
 
-def test_memory_limit_is_in_bytes():
-    assert only(container("true", resources={"limits": {"memory": "1.5Gi"}}))["memory"] == 3 << 29
-    assert only(container("true", resources={"limits": {"cpu": "1"}}))["memory"] is None
+@pytest.mark.parametrize(("limits", "memory"), [({"memory": "1.5Gi"}, 3 << 29), ({"cpu": "1"}, None)])
+def test_memory_limit_is_in_bytes(limits, memory):
+    assert only(container("true", resources={"limits": limits}))["memory"] == memory
 
 
 def test_variables_of_a_pod_without_a_job_are_unchanged():

@@ -1,5 +1,7 @@
 """The pod status that the kubelet reports."""
 
+from functools import partial
+
 import pytest
 from bound_pods import container, replica
 
@@ -18,16 +20,7 @@ WELL = TerminatedState(exit_code=0, reason="Completed", started=NOW - 9, finishe
 BADLY = TerminatedState(exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1)
 
 
-def app(**fields):
-    return ContainerState(kind="app", **fields)
-
-
-def init(**fields):
-    return ContainerState(kind="init", **fields)
-
-
-def sidecar(**fields):
-    return ContainerState(kind="sidecar", **fields)
+app, init, sidecar = (partial(ContainerState, kind=kind) for kind in ("app", "init", "sidecar"))
 
 
 def state(final=False, reason="", **containers):
@@ -117,16 +110,12 @@ def test_finished_pod_is_not_ready(end, reason):
 
 def test_condition_keeps_its_time_until_it_changes():
     old = "2020-01-01T00:00:00Z"
-    before = {
-        "conditions": [
-            {"type": "Initialized", "status": "True", "lastTransitionTime": old},
-            {"type": "Ready", "status": "False", "lastTransitionTime": old},
-        ]
-    }
-    times = {
-        each["type"]: each["lastTransitionTime"]
-        for each in build_pod_status(state(a=app(**RUNNING)), before)["conditions"]
-    }
+    before = [
+        {"type": name, "status": status, "lastTransitionTime": old}
+        for name, status in (("Initialized", "True"), ("Ready", "False"))
+    ]
+    status = build_pod_status(state(a=app(**RUNNING)), {"conditions": before})
+    times = {each["type"]: each["lastTransitionTime"] for each in status["conditions"]}
     assert times == {"Initialized": old, "ContainersReady": AT_ONCE, "Ready": AT_ONCE}
 
 
@@ -137,19 +126,13 @@ def test_containers_of_a_lost_pod_have_an_unknown_termination():
     status = build_pod_status(build_lost_state(replica(), of, NOW))
     assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
     assert status["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
-    a, b, c = (each["state"] for each in status["containerStatuses"])
-    assert a == {
-        "terminated": {
-            "exitCode": 137,
-            "reason": "ContainerStatusUnknown",
-            "message": "The container could not be located when the pod was terminated",
-            "startedAt": "2023-11-14T22:14:55Z",
-            "finishedAt": AT_ONCE,
-        }
-    }
-    assert b == {"terminated": BADLY.as_json()}
-    assert c == {"waiting": {"reason": "PodInitializing"}}
-
-
-def test_lost_pod_without_a_recorded_state_has_failed():
+    message = "The container could not be located when the pod was terminated"
+    reason = {"reason": "ContainerStatusUnknown", "message": message}
+    times = {"startedAt": "2023-11-14T22:14:55Z", "finishedAt": AT_ONCE}
+    assert [each["state"] for each in status["containerStatuses"]] == [
+        {"terminated": {"exitCode": 137, **reason, **times}},
+        {"terminated": BADLY.as_json()},
+        {"waiting": {"reason": "PodInitializing"}},
+    ]
+    # No state was recorded.
     assert build_pod_status(build_lost_state(replica(), None, NOW))["phase"] == "Failed"

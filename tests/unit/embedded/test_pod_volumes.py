@@ -103,21 +103,15 @@ def test_volume_that_cannot_be_mounted_blocks_the_pod(volume, message):
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("asked", "found", "created"),
     [
-        ("/data/x", f"{HERE}/x"),
-        ("/code", "/code"),
-        ("/code/src", "/code/src"),
-        ("/codes", None),
-        ("/root", None),
-        ("/code/../etc", None),
-        ("", None),
+        ("/data/x", f"{HERE}/x", [f"{HERE}/x"]),
+        ("/code/src", "/code/src", []),
+        ("/codes", None, []),
+        ("/code/../etc", None, []),
+        ("", None, []),
     ],
 )
-def test_working_directory_is_a_mount_or_the_code_or_a_new_directory(asked, found):
-    assert mounted(workingDir=asked)["cwd"] == found
-
-
-def test_working_directory_below_a_mount_is_created():
-    assert mounted(workingDir="/data/x")["directories"] == [HERE, f"{HERE}/x"]
-    assert mounted(workingDir="/code/x")["directories"] == [HERE]
+def test_working_directory_is_created_below_a_mount_or_part_of_the_code(asked, found, created):
+    launch = mounted(workingDir=asked)
+    assert (launch["cwd"], launch["directories"]) == (found, [HERE, *created])

@@ -33,22 +33,14 @@ def test_event_has_source_reason_and_involved_object(store):
     about = store.create(pod())
     EventRecorder(store).record(about, BACK_OFF)
     (event,) = store.list_objects("Event")
+    labels = {"training.kubeflow.org/job-name": "j"}
+    metadata = {"namespace": "a", "labels": labels, "creationTimestamp": AT_ONCE}
+    reference = {"apiVersion": "v1", "kind": "Pod", "namespace": "a", "name": "p", "uid": get_uid(about)}
     assert event == {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            **event["metadata"],
-            "namespace": "a",
-            "labels": {"training.kubeflow.org/job-name": "j"},
-            "creationTimestamp": AT_ONCE,
-        },
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": "a",
-            "name": "p",
-            "uid": get_uid(about),
-        },
+        "metadata": {**event["metadata"], **metadata},
+        "involvedObject": reference,
         "reason": "BackOff",
         "message": "Back-off",
         "type": "Warning",
