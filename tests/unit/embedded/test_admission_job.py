@@ -29,6 +29,9 @@ def a_container(**fields: Any) -> dict[str, Any]:
     return {"containers": [{"name": "pytorch", "image": "a", **fields}]}
 
 
+UDP = {"containerPort": 1, "protocol": "UDP"}
+
+
 @pytest.mark.parametrize(
     ("sent", "stored"),
     [
@@ -42,19 +45,10 @@ def a_container(**fields: Any) -> dict[str, Any]:
         # The definition is older than these fields of a pod.
         (a_job({"resources": {"limits": {"cpu": "1"}}, "hostnameOverride": "a"}), a_job()),
         (
-            a_job(a_container(ports=[{"containerPort": 1}, {"containerPort": 1, "protocol": "UDP"}])),
+            a_job(a_container(ports=[{"containerPort": 1}, UDP], envFrom=[{"secretRef": {}, "more": {}}])),
             a_job(
-                a_container(
-                    ports=[
-                        {"containerPort": 1, "protocol": "TCP"},
-                        {"containerPort": 1, "protocol": "UDP"},
-                    ]
-                )
+                a_container(ports=[{**UDP, "protocol": "TCP"}, UDP], envFrom=[{"secretRef": {"name": ""}}])
             ),
-        ),
-        (
-            a_job(a_container(envFrom=[{"secretRef": {}, "more": {}}])),
-            a_job(a_container(envFrom=[{"secretRef": {"name": ""}}])),
         ),
     ],
 )
@@ -79,11 +73,8 @@ def test_job_with_too_many_replicas_is_rejected() -> None:
     assert admit_job(a_job(replicas=1_000)) == a_job(replicas=1_000)
     with pytest.raises(RequestRejected) as refused:
         admit_job(a_job(replicas=1_001))
-    assert (refused.value.code, refused.value.message) == (
-        422,
-        'PyTorchJob.kubeflow.org "job" is invalid: spec.pytorchReplicaSpecs: Forbidden: must have at most '
-        "1000 replicas in total, has 1001",
-    )
+    assert refused.value.code == 422
+    assert "at most 1000 replicas in total, has 1001" in refused.value.message
 
 
 # The examples from RFC 7386, appendix A, that have an object as target.

@@ -18,7 +18,7 @@ def by_name(name):
     return required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]})
 
 
-IN_ZONE, OF_SIZE = term("zone", "In", "a"), term("size", "In", "9")
+IN_ZONE, OF_SIZE = term("zone", "In", "a")["matchExpressions"], term("size", "In", "9")
 PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
 ACCEPTED = {
     "nothing said": {},
@@ -45,9 +45,7 @@ REFUSED = {
     "greater than no number": required(term("zone", "Gt", "8")),
     "less": required(term("size", "Lt", "8")),
     "less, without the label": required(term("gone", "Lt", "8")),
-    "half of a term": required(
-        {"matchExpressions": [*IN_ZONE["matchExpressions"], *OF_SIZE["matchExpressions"]]}
-    ),
+    "half of a term": required({"matchExpressions": [*IN_ZONE, *OF_SIZE["matchExpressions"]]}),
     "selector and affinity": {"nodeSelector": {"zone": "a"}, **required(OF_SIZE)},
     "no term": required(),
     "an empty term": required({}),
@@ -83,12 +81,8 @@ def test_first_taint_without_a_matching_toleration_is_returned():
             constraints = read_node_constraints({"tolerations": [toleration]})
             assert constraints.find_untolerated_taint([TAINT]) == expected, name
     unreachable = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-    taints = [
-        {"key": "soft", "effect": "PreferNoSchedule"},
-        {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
-        unreachable,
-        {"key": "other", "effect": "NoSchedule"},
-    ]
+    gpu, other = TOLERATED["the same"], {"key": "other", "effect": "NoSchedule"}
+    taints = [{"key": "soft", "effect": "PreferNoSchedule"}, gpu, unreachable, other]
     constraints = read_node_constraints({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
     assert constraints.find_untolerated_taint(read_taints({"taints": taints})) == Taint(**unreachable)
     # A node with only a preference is not excluded.

@@ -12,10 +12,8 @@ from kfpytorch_common.quantity import parse
 OWN = {"key": "gpu", "effect": "NoSchedule"}
 
 
-def fresh(**capacity):
-    return node_transitions.build_node(
-        "node-1", capacity={"cpu": "4", **capacity}, labels={"zone": "a"}, now=BEGAN
-    )
+def fresh(cpu="4"):
+    return node_transitions.build_node("node-1", capacity={"cpu": cpu}, labels={"zone": "a"}, now=BEGAN)
 
 
 def tainted():
@@ -48,11 +46,9 @@ def test_failed_node_is_unreachable_until_it_is_restored():
 def test_changed_options_keep_the_state_of_a_node():
     stored = node_transitions.mark_unreachable(fresh(), BEGAN)
     stored["metadata"] = {**stored["metadata"], "uid": "u", "resourceVersion": "7"}
-    remade = node_transitions.merge_state(stored, fresh(cpu="8"))
-    assert remade == {
-        **stored,
-        "status": {**stored["status"], "capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}},
-    }
+    resources = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
+    expected = {**stored, "status": {**stored["status"], **resources}}
+    assert node_transitions.merge_state(stored, fresh(cpu="8")) == expected
 
 
 def test_each_node_has_the_capacity_of_this_machine(tmp_path):

@@ -52,7 +52,7 @@ def test_containers_see_only_the_gpus_that_they_request():
     assert pod_transitions.with_visible_gpus(bound()) == bound()
 
 
-RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+RUNNING = {"running": {"startedAt": AT_ONCE}}
 ENDED = {"terminated": {"exitCode": 1}}
 
 
@@ -95,7 +95,6 @@ NO_IMAGE = ("Failed", "Error: no venv for x", True)
         (status(UNSTARTED), status(RUNNING, 1, lastState=UNSTARTED), [STARTED]),
         (status(RUNNING), status(ENDED), []),
         (status(RUNNING), status(RUNNING, 1), [STARTED]),
-        (status(ENDED), status(RUNNING, 1), [STARTED]),
         (status(RUNNING), status(waiting("CrashLoopBackOff"), 0), [BACK_OFF]),
         (status(waiting("CrashLoopBackOff")), status(waiting("CrashLoopBackOff")), []),
         ({}, status(waiting("ErrImagePull", "no venv for x"), image="x"), [NO_IMAGE]),
@@ -108,8 +107,7 @@ def test_event_is_emitted_for_each_container_state_change(before, after, expecte
 
 
 def test_running_containers_have_a_killing_event():
-    manifest = {**pod(), "status": {"containerStatuses": [
-        {"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]}}  # fmt: skip
-    assert [each["message"] for each in pod_transitions.iter_stop_events(manifest)] == [
-        "Stopping container pytorch"
-    ]
+    statuses = [{"name": "pytorch", "state": RUNNING}, {"name": "ended", "state": ENDED}]
+    manifest = {**pod(), "status": {"containerStatuses": statuses}}
+    messages = [each["message"] for each in pod_transitions.iter_stop_events(manifest)]
+    assert messages == ["Stopping container pytorch"]

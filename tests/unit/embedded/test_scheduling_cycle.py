@@ -43,12 +43,8 @@ def test_pods_are_spread_over_the_nodes(requests):
 
 
 def test_pods_are_scheduled_by_priority_and_then_creation_order():
-    pods = [
-        stored(pod("low", container(cpu="3"), priority=-1), "low"),
-        stored(pod("first", container(cpu="3")), "first"),
-        stored(pod("second", container(cpu="3")), "second"),
-        stored(pod("high", container(cpu="3"), priority=1000), "high"),
-    ]
+    priorities = {"low": -1, "first": 0, "second": 0, "high": 1000}
+    pods = [stored(pod(uid, container(cpu="3"), priority=each), uid) for uid, each in priorities.items()]
     assert [each.uid for each in placed(pods, [node("a")])] == ["high", "first", "second", "low"]
 
 
@@ -90,14 +86,11 @@ def test_gpus_are_assigned_by_index_to_one_pod_each():
     nodes = [node("a", **{"nvidia.com/gpu": "4"})]
     running = bind("a", build_pod("0", **{"nvidia.com/gpu": "1"}), **{GPU_INDICES: "1"})
     pods = [
-        build_pod("1", **{"nvidia.com/gpu": "2"}),
-        build_pod("2"),
-        build_pod("3", **{"nvidia.com/gpu": "1"}),
+        build_pod(uid, **{"nvidia.com/gpu": count}) for uid, count in (("1", "2"), ("2", "0"), ("3", "1"))
     ]
-    first, none, late = placed(pods, nodes, bound=[running])
-    assert first == Binding(uid="1", node="a", gpus=(0, 2))
-    assert none == Binding(uid="2", node="a", gpus=())
-    assert late == Binding(uid="3", node="a", gpus=(3,))
+    assert placed(pods, nodes, bound=[running]) == [
+        Binding(uid=uid, node="a", gpus=gpus) for uid, gpus in (("1", (0, 2)), ("2", ()), ("3", (3,)))
+    ]
 
 
 def test_node_has_the_gpu_indices_of_its_annotation():

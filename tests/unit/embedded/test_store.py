@@ -101,11 +101,8 @@ def test_watchers_receive_changes_in_order_including_those_of_other_watchers(sto
     store.remove(get_uid(first))
     unwatch()
     store.create(pod())
-    assert changes == [
-        ObjectChange(key=POD, old=None, new=first),
-        ObjectChange(key=POD, old=first, new=second),
-        ObjectChange(key=POD, old=second, new=None),
-    ]
+    versions = ((None, first), (first, second), (second, None))
+    assert changes == [ObjectChange(key=POD, old=old, new=new) for old, new in versions]
     assert second["status"] == {"phase": "Running"}
 
 

@@ -19,6 +19,7 @@ class Looking:
         self.answers = list(answers)
         self.keys = []
         self.done = asyncio.Event()
+        self.work = WorkQueue(self, system_clock)
 
     def __call__(self, key):
         self.keys.append(key)
@@ -29,9 +30,6 @@ class Looking:
             raise answer
         return answer
 
-    def work(self):
-        return WorkQueue(self, system_clock)
-
 
 async def settled():
     for _ in range(20):
@@ -40,9 +38,8 @@ async def settled():
 
 async def test_key_that_is_added_twice_is_processed_once():
     looking = Looking()
-    work = looking.work()
     for key in (ONE, TWO, ONE):
-        work.add(key)
+        looking.work.add(key)
     await settled()
     assert looking.keys == [ONE, TWO]
 
@@ -64,7 +61,7 @@ async def test_key_that_is_added_during_its_processing_is_processed_again():
 async def test_failed_key_is_retried_until_it_succeeds_and_a_due_key_processed_again():
     for answers in ((FAILED, FAILED, None), (system_clock() + timedelta(seconds=0.01), None)):
         looking = Looking(*answers)
-        looking.work().add(ONE)
+        looking.work.add(ONE)
         await looking.done.wait()
         await asyncio.sleep(0.05)
         assert looking.keys == [ONE] * len(answers)
@@ -72,12 +69,11 @@ async def test_failed_key_is_retried_until_it_succeeds_and_a_due_key_processed_a
 
 async def test_closed_queue_processes_nothing():
     looking = Looking(system_clock() + timedelta(seconds=0.01), FAILED)
-    work = looking.work()
-    work.add(ONE)
-    work.add(TWO)
+    looking.work.add(ONE)
+    looking.work.add(TWO)
     await settled()
-    work.close()
-    work.add(ONE)
+    looking.work.close()
+    looking.work.add(ONE)
     await asyncio.sleep(0.05)
     assert looking.keys == [ONE, TWO]
 
@@ -86,9 +82,8 @@ async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_ot
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     looking = Looking(ZeroDivisionError(), None, None)
-    work = looking.work()
-    work.add(ONE)
-    work.add(TWO)
+    looking.work.add(ONE)
+    looking.work.add(TWO)
     await looking.done.wait()
     assert looking.keys == [ONE, TWO, ONE]
     assert [type(each["exception"]) for each in reported] == [ZeroDivisionError]
