@@ -38,12 +38,6 @@ def test_relist_follows_after_an_hour_without_errors():
     assert listed(a_course(ALWAYS)).decide_next_step(0) == WatchStep(version="7", seconds=600)
 
 
-def test_expired_version_causes_a_relist():
-    course = listed(a_course(ALWAYS))
-    course.on_expired()
-    assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=1.0), NEW)
-
-
 def test_failures_increase_the_pause_and_keep_the_version():
     course = listed(a_course())
     pauses = []
@@ -86,11 +80,14 @@ def test_received_change_resets_the_pause():
     assert course.decide_next_step(0) == PauseStep(seconds=0.25)
 
 
-def test_unavailable_resource_is_listed_again_after_a_pause():
-    course = a_course(ALWAYS)
-    course.on_page("more")
-    course.on_permanent_error(60)
-    assert (course.decide_next_step(0), course.decide_next_step(0)) == (PauseStep(seconds=75.0), NEW)
+def test_expired_version_or_unavailable_resource_causes_a_relist_after_a_pause():
+    expired, unavailable = listed(a_course(ALWAYS)), a_course(ALWAYS)
+    expired.on_expired()
+    unavailable.on_page("more")
+    unavailable.on_permanent_error(60)
+    for course, seconds in ((expired, 1.0), (unavailable, 75.0)):
+        assert course.decide_next_step(0) == PauseStep(seconds=seconds)
+        assert course.decide_next_step(0) == NEW
 
 
 ARGUMENTS = {

@@ -36,17 +36,15 @@ def test_jobs_with_higher_priority_or_earlier_creation_are_ahead() -> None:
 
 
 def test_job_in_another_queue_or_already_admitted_is_not_ahead() -> None:
-    found = standing(
-        OURS, workload("other queue", 1, queue="x"), workload("runs", 1, RESERVED), workload("early", 1)
-    )
+    others = workload("other queue", 1, queue="x"), workload("runs", 1, RESERVED), workload("early", 1)
+    found = standing(OURS, *others)
     found.put_group("elsewhere", workload("early elsewhere", 1))
     assert found.with_position(OURS).ahead == 1
     found.put_group("ns", workload("early", 1, RESERVED))
     assert found.with_position(OURS).ahead == 0
     found.put_group("ns", workload("again", 1))
-    found.drop_group("again")
-    found.drop_group("unknown")
-    found.drop_group(None)
+    for uid in ("again", "unknown", None):
+        found.drop_group(uid)
     assert found.with_position(OURS).ahead == 0
     found.put_group("ns", workload("ours", 5, RESERVED))
     assert found.with_position(OURS).ahead is None

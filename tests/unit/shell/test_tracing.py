@@ -11,7 +11,6 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 @pytest.mark.parametrize(
     ("environ", "asked"),
     [
-        ({}, False),
         ({ENDPOINT: ""}, False),
         ({ENDPOINT: "http://collector:4317"}, True),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}, True),
