@@ -25,8 +25,6 @@ UNARY_SECONDS: Final = 30.0
 _PACKAGES: Final = timedelta(minutes=10)
 _CLEANUP: Final = timedelta(minutes=1)
 """The time to start and to delete the job that lists packages, in addition to the timeout of the job."""
-_LONGEST: Final = timedelta(seconds=1e9)
-"""The longest timeout. With a longer one, gRPC's deadline overflows, and the call ends immediately."""
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -69,7 +67,7 @@ def build_packages_request(
     name: str, namespace: str | None, timeout: timedelta | None
 ) -> tuple[wire.GetRuntimePackagesRequest, float]:
     """Return the request for the packages of a training runtime, and the timeout of the call in seconds."""
-    limit = min(timeout or _PACKAGES, _LONGEST - _CLEANUP)
+    limit = timeout or _PACKAGES
     duration = Duration()
     duration.FromTimedelta(limit)
     request = wire.GetRuntimePackagesRequest(name=name, namespace=namespace, timeout=duration)
@@ -96,7 +94,7 @@ class JobWait:
 
     def __init__(self, name: str, namespace: str | None, timeout: timedelta | None) -> None:
         self.request = wire.WatchJobsRequest(name=name, namespace=namespace, details=True)
-        self.seconds = None if timeout is None else min(timeout, _LONGEST).total_seconds()
+        self.seconds = None if timeout is None else timeout.total_seconds()
         self.job = wire.Job(name=name)
 
     def add(self, change: wire.JobChange) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from served_jobs import NAMESPACE, TOKEN, ServedJobs, a_job, a_pod, serving_jobs
 
-from backend_plugin import async_client, client, client_calls
+from backend_plugin import async_client, client
 from backend_plugin.shell import server_file
 
 
@@ -256,9 +256,3 @@ async def test_errors_match_those_of_the_synchronous_client() -> None:
 def test_both_clients_have_the_same_arguments(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(module, name)) for module in (async_client, client))
     assert ours.parameters == theirs.parameters
-
-
-def test_longest_timeout_is_one_that_grpc_supports() -> None:
-    wait = client_calls.JobWait("f1", None, timedelta.max)
-    _, seconds = client_calls.build_packages_request("r", None, timedelta.max)
-    assert wait.seconds == seconds == 1e9
