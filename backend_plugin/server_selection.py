@@ -51,14 +51,10 @@ def _complete_named_server(server: Server, named: str) -> Server:
 def _require_running_server(state: Path) -> server_file.ServerInfo:
     """Return the server that runs with the state directory; raise `ServerNotFound` if none runs."""
     running, where = server_file.read(state), server_file.get_path(state)
-    if running is None:
+    if running is None or not server_file.is_alive(running):
         raise ServerNotFound(
-            f"no server runs here ({where} lists none); {START_HINT}\n"
+            f"no server runs here ({where} lists none that runs); {START_HINT}\n"
             f"  or name one: --server HOST:PORT, or {SERVER} in the environment"
-        )
-    if not server_file.is_alive(running):
-        raise ServerNotFound(
-            f"the server in {where} has stopped: there is no process {running.pid}; {START_HINT}"
         )
     return running
 
