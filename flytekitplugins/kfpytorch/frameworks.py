@@ -1,7 +1,6 @@
 """Check the framework of a TrainJob, and find options that the framework does not support."""
 
 from collections.abc import Iterator, Set
-from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Final
 
 from flytekitplugins.kfpytorch.problems import ConfigProblem
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.config import Elastic, PyTorch
     from flytekitplugins.kfpytorch.extension import TrainJob
 
-_OF_TORCH: Final = frozenset({"start_method", "monitor_interval", "max_restarts", "rdzv_configs"})
+_OF_TORCH: Final = ("start_method", "monitor_interval", "max_restarts", "rdzv_configs")
 _NOT_OF_MPI: Final = ("topology", "success_policy", "runtime")
 
 
@@ -32,7 +31,11 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
     framework = get_framework(config)
     if framework == TORCH:
         return
-    yield from _check_torch_settings(config, framework, _OF_TORCH & sound)
+    defaults = type(config)()
+    for name in _OF_TORCH:
+        if name in sound and (value := getattr(config, name)) != getattr(defaults, name):
+            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
+            yield ConfigProblem(name, value, remedy)
     if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
         remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)
@@ -59,22 +62,11 @@ def check_launcher(
             yield ConfigProblem(f"train_job.{name}", option, remedy)
 
 
-def _check_torch_settings(config: "Elastic", framework: str, names: Set[str]) -> Iterator[ConfigProblem]:
-    for each in fields(config):
-        value = getattr(config, each.name)
-        default = each.default if each.default_factory is MISSING else each.default_factory()
-        if each.name in names and value != default:
-            remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
-            yield ConfigProblem(each.name, value, remedy)
-
-
 def _check_nodes(config: "Elastic", framework: str) -> Iterator[ConfigProblem]:
     low, high = config.min_max_nodes()
     if low < high:
         remedy = f"is a range, and only torch has elastic jobs, not {framework}; write the number"
         yield ConfigProblem("nnodes", config.nnodes, remedy)
     elif config.is_standalone() and framework != MPI:
-        remedy = (
-            f"is an ordinary pod, which is not a TrainJob of {framework}; write nnodes='1', or more nodes"
-        )
+        remedy = f"is an ordinary pod, not a TrainJob of {framework}; write nnodes='1', or more nodes"
         yield ConfigProblem("nnodes", config.nnodes, remedy)
