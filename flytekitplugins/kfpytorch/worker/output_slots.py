@@ -96,7 +96,8 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
         reader, writer = os.pipe()
         with contextlib.suppress(OSError):  # A larger pipe is faster, but not required.
             fcntl.fcntl(reader, _F_SETPIPE_SZ, CHUNK)
-        streams.append(_build_stream(slot, reader, is_error=is_error))
+        os.set_blocking(reader, False)
+        streams.append(OutputStream(slot, reader, is_error))
         ends.append(writer)
     return streams, ends
 
@@ -114,14 +115,8 @@ def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
     columns, rows = shutil.get_terminal_size()
     width = max(20, columns - len(b"[r0] "))
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, width, 0, 0))
-    stream = _build_stream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] "))
+    os.set_blocking(master, False)
+    stream = OutputStream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] "))
     reader, slot.answers = os.pipe()
     slot.terminal = True
     return [stream], [reader, slave, os.dup(slave)]
-
-
-def _build_stream(
-    slot: OutputSlot, fd: int, *, is_error: bool, terminal: TerminalLines | None = None
-) -> OutputStream:
-    os.set_blocking(fd, False)
-    return OutputStream(slot, fd, is_error, terminal=terminal)

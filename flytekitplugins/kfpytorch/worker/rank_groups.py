@@ -8,8 +8,6 @@ from flytekitplugins.kfpytorch.worker.user_frames import format_frame
 from kfpytorch_common.causes import Failure
 
 MAX_GROUPS = 4
-ALSO = "also on {}"
-"""The description of ranks that raised the same error as the root cause."""
 _MOST_RANKS = 8
 # Two ranks that communicate by these call different ones, so a difference is no error.
 _POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -64,10 +62,7 @@ def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str])
 
 def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
     """Return one line per group of ranks with the same text: ``ranks 0, 1 waited in all_reduce``."""
-    return [
-        ALSO.format(format_ranks(ranks)) if text == ALSO else f"{format_ranks(ranks)} {text}"
-        for text, ranks in group_ranks(failures, describe).items()
-    ]
+    return [f"{format_ranks(ranks)} {text}" for text, ranks in group_ranks(failures, describe).items()]
 
 
 def list_positions(stopped: Sequence[Failure]) -> list[str]:

@@ -159,7 +159,7 @@ def _describe_fate(other: Failure, cause: Failure) -> str:
     if not other.exception:
         return f"ended by {other.signal or other.exit_code}"
     if _is_same(other, cause):
-        return rank_groups.ALSO
+        return "raised the same error"
     return f"failed with {other.exception} {rank_groups.format_position(other)}".rstrip()
 
 

@@ -138,7 +138,8 @@ def test_error_shared_by_several_ranks_is_reported_once() -> None:
     elsewhere = cause(rank=7, frames=(CALLER,))
     shown = lines(others=[*others, elsewhere], well=[], ranks=8)
     assert [line for line in shown if line.startswith("  others")] == [
-        "  others also on ranks 0, 2-4, 6; rank 7 failed with ValueError at /home/me/flow.py:30 in train"
+        "  others ranks 0, 2-4, 6 raised the same error; "
+        "rank 7 failed with ValueError at /home/me/flow.py:30 in train"
     ]
 
 
