@@ -192,7 +192,6 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     active_seconds: int | None = None
     queue_seconds: int | None = None
     pending_seconds: int | None = None
-    no_status_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

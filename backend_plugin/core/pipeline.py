@@ -35,7 +35,7 @@ from backend_plugin.core.plan import JobDraft, Plan
 from backend_plugin.core.scheduling import foreign_fields, gang_options, selection
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.companions import read_companions
-from backend_plugin.core.scheduling.scheduler_request import Selection
+from backend_plugin.core.scheduling.detection import Selection
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 

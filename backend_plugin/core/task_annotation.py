@@ -29,7 +29,6 @@ class _AnnotationJson(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     active_seconds: int | None = None
     queue_seconds: int | None = None
     pending_seconds: int | None = None
-    no_status_seconds: int | None = None
 
 
 class TaskAnnotation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -94,4 +93,4 @@ _DECODER: Final = msgspec.json.Decoder(_AnnotationJson)
 _OF_RUN: Final = (
     "project", "domain", "execution", "node_id", "task_project", "task_domain", "task_name", "task_version",
 )  # fmt: skip
-_OF_DEADLINES: Final = ("active_seconds", "queue_seconds", "pending_seconds", "no_status_seconds")
+_OF_DEADLINES: Final = ("active_seconds", "queue_seconds", "pending_seconds")

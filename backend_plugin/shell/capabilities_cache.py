@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.scheduling import GangSettings
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.together import cancel_and_wait
 

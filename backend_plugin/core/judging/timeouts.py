@@ -36,7 +36,7 @@ def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) ->
     # A job that has run may wait for new nodes, and its operator may create the missing pods later.
     if status.has_run or status.started is not None or status.job is None:
         return None
-    limit = get_limit(rules.deadlines.no_status_seconds, rules.judging.no_status_timeout)
+    limit = rules.judging.no_status_timeout
     if not limit or not is_exceeded(limit, get_admission_time(status.job), now):
         return None
     for wait in status.waits:

@@ -110,21 +110,16 @@ def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Ite
 def _build_pods(
     context: _PodContext, groups: Sequence[ReplicaGroup], problems: list[Problem]
 ) -> Iterator[dict[str, Any]]:
-    # Building a pod is slow, and most roles differ only in the number of replicas and the image.
+    # Building a pod is slow, and most roles differ only in the number of replicas.
     built: list[tuple[tuple[object, ...], dict[str, Any]]] = []
-    finished: list[tuple[tuple[object, ...], dict[str, Any]]] = []
     for group in groups:
-        placement = group.resources, group.placement
-        whole = (*placement, group.image, group.processes)
-        same = next((pod for key, pod in finished if key == whole), None)
-        if same is None:
-            pod = next((pod for key, pod in built if key == placement), None)
-            if pod is None:
-                pod = _build_pod(context, group, problems)
-                built.append((placement, pod))
-            same = {**pod, "spec": _finalize_spec(context, pod["spec"], group, problems)}
-            finished.append((whole, same))
-        yield same
+        key = group.resources, group.placement, group.image, group.processes
+        pod = next((pod for other, pod in built if other == key), None)
+        if pod is None:
+            pod = _build_pod(context, group, problems)
+            pod["spec"] = _finalize_spec(context, pod["spec"], group, problems)
+            built.append((key, pod))
+        yield pod
 
 
 def _finalize_spec(

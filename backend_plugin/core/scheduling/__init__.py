@@ -16,8 +16,6 @@ from backend_plugin.core.scheduling import (
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 
-__all__ = ["GangSettings", "add_gang"]
-
 
 def add_gang(
     job: TrainingJob,

@@ -177,7 +177,14 @@ def build_adapters(
     by_operator: SchedulerAdapter, companion: Companion, marks: Callable[[GangSpec], SchedulingFields]
 ) -> Mapping[str, SchedulerAdapter]:
     """Return two adapters by the creator of pod groups; that for `BACKEND` has `companion` and `marks`."""
-    group = companion.api_version.partition("/")[0]
+    group, matches = companion.api_version.partition("/")[0], by_operator.matches_flag
+
+    def detect_flag(capabilities: Capabilities, _: str) -> Detection | None:
+        flag = capabilities.operator_scheduler
+        if not flag or matches is None or not matches(flag):
+            return None
+        why = f"the training-operator runs with {FLAG}={flag}"
+        return Detection(rank=DetectionRank.OPERATOR, why=why, scheduler_name=flag)
 
     def detect_api(capabilities: Capabilities, _: str) -> Detection | None:
         # If the flag is unknown, the operator may overwrite a pod group that this server creates.
@@ -187,7 +194,7 @@ def build_adapters(
         return Detection(rank=DetectionRank.API, why=why)
 
     by_backend = replace(by_operator, marks=marks, matches_flag=None, companion=companion, detect=detect_api)
-    return {OPERATOR: by_operator, BACKEND: by_backend}
+    return {OPERATOR: replace(by_operator, detect=detect_flag), BACKEND: by_backend}
 
 
 def with_scheduling(

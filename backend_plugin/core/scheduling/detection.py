@@ -1,30 +1,97 @@
-"""Selects a gang scheduler from the capabilities of the cluster.
+"""Selects a gang scheduler from the capabilities of the cluster, and checks its queues.
 
 An admission queue is a queue of Kueue that starts a job before another scheduler places the pods.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from difflib import get_close_matches
 from itertools import chain
 from typing import Final
 
-from backend_plugin.core.errors import Problem
-from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.scheduling.adapter import QUEUE, TIMEOUT, DetectionRank
-from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.scheduling.gang_settings import LOCAL_QUEUE, PATH, GangSettings
-from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_ADAPTER, ADMISSION_SCHEDULER
-from backend_plugin.core.scheduling.scheduler_request import (
-    TASK_QUEUE,
-    SchedulerRequest,
-    Selection,
-    build_unknown_queue_problem,
-)
+import msgspec
 
-_SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.job import GangOptions
+from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.scheduling.adapter import OPERATOR, QUEUE, TIMEOUT, DetectionRank
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang_settings import AUTO, LOCAL_QUEUE, PATH, GangSettings
+from backend_plugin.core.scheduling.registry import ADAPTERS, ADMISSION_ADAPTER, ADMISSION_SCHEDULER
+
+SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
+_QUEUE: Final = "custom.kfpytorch.gang.queue"
+_NO_GANG: Final = GangSettings()
 _DEFAULT_QUEUE: Final = "default"
 """The name of the LocalQueue into which Kueue puts a job without a queue name, if the queue exists."""
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the selection: the gang scheduler of a job, or none."""
+
+    gang: GangSettings = _NO_GANG
+    """The settings for the job; the scheduler is a key of `registry.ADAPTERS` or `NONE`, never `AUTO`."""
+    reasons: Sequence[str] = ()
+    """The reasons as sentences; the first names the selected scheduler."""
+    problems: Sequence[Problem] = ()
+    """The reasons why the job cannot have a gang scheduler."""
+
+
+class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The input for selecting a job's gang scheduler: settings, author's options and cluster capabilities."""
+
+    gang: GangSettings
+    path: str
+    """The path of the settings in their file."""
+    options: GangOptions
+    cluster: Capabilities
+
+    @property
+    def scheduler(self) -> str | None:
+        """The scheduler that the author of the task names; None if the author names none or ``auto``."""
+        return None if self.options.scheduler == AUTO else self.options.scheduler
+
+    def build_selection(
+        self, gang: GangSettings, reasons: Sequence[str], problems: Iterable[Problem] = ()
+    ) -> Selection:
+        """Return the selection, with warnings about the cluster and a problem for each unknown queue."""
+        return Selection(
+            gang=gang,
+            reasons=(*reasons, *_iter_admin_warnings(gang, self.cluster)),
+            problems=(*problems, *_check_queues(gang, self)),
+        )
+
+
+def _check_queues(gang: GangSettings, request: SchedulerRequest) -> Iterator[Problem]:
+    queues = [(f"{request.path}.{QUEUE}", gang.scheduler, gang.queue)]
+    if gang.local_queue:
+        queues.insert(0, (f"{request.path}.{LOCAL_QUEUE}", ADMISSION_SCHEDULER, gang.local_queue))
+    if request.options.queue:
+        # The author names the queue in which the job waits first.
+        queues[0] = (_QUEUE, queues[0][1], request.options.queue)
+    for field, scheduler, queue in queues:
+        # The queues of a scheduler may be unknown.
+        known = request.cluster.queues.get(scheduler, (queue,))
+        if queue and queue not in known:
+            yield _build_unknown_queue_problem(field, queue, scheduler, known)
+
+
+def _build_unknown_queue_problem(field: str, queue: str, whose: str, known: Sequence[str]) -> Problem:
+    near = get_close_matches(queue, known, n=3) or sorted(known)[:3]
+    remedy = f"write {' or '.join(near)}" if near else f"create a queue of {whose} for this namespace"
+    return build_problem(field, queue, f"is not a queue of {whose} for this namespace", remedy)
+
+
+def _iter_admin_warnings(gang: GangSettings, cluster: Capabilities) -> Iterator[str]:
+    if cluster.operator_scheduler and gang.pod_groups_by != OPERATOR:
+        yield (
+            f"The training-operator runs with --gang-scheduler-name={cluster.operator_scheduler}, and "
+            "creates a group for every job, which these gangs do not use."
+        )
+    name = gang.scheduler_name or ADAPTERS[gang.scheduler][gang.pod_groups_by].scheduler_name
+    if cluster.schedulers is not None and name not in ("", *cluster.schedulers):
+        yield f"No pod was bound by {name} recently."
 
 
 def select_detected(request: SchedulerRequest) -> Selection:
@@ -94,14 +161,14 @@ def _build_unusable_scheduler_problem(scheduler: str, why: str, cluster: Capabil
     known = cluster.queues.get(scheduler)
     if known and not why:
         remedy = f"write {' or '.join(known[:3])}"
-        return build_problem(TASK_QUEUE, "", f"is required by {scheduler}", remedy)
+        return build_problem(_QUEUE, "", f"is required by {scheduler}", remedy)
     missing = f"cannot be used on this cluster: {why}" if why else "is not found on this cluster"
-    return build_problem(_SCHEDULER, scheduler, missing + _format_unknown_facts(cluster), "leave it out")
+    return build_problem(SCHEDULER, scheduler, missing + _format_unknown_facts(cluster), "leave it out")
 
 
 def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
     """Return a problem if all queues are known, and the queue of the task or platform is not one of them."""
-    queue, field = request.options.queue, TASK_QUEUE
+    queue, field = request.options.queue, _QUEUE
     if not queue:
         queue, field = request.gang.queue, f"{request.path}.{QUEUE}"
     queues = {
@@ -111,7 +178,7 @@ def _check_requested_queue(request: SchedulerRequest) -> tuple[Problem, ...]:
     is_unseen = not request.cluster.unknown.keys().isdisjoint(ADAPTERS)
     if is_unseen or not queues or queue in ("", *known):
         return ()
-    return (build_unknown_queue_problem(field, queue, " or ".join(sorted(queues)), known),)
+    return (_build_unknown_queue_problem(field, queue, " or ".join(sorted(queues)), known),)
 
 
 def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list[str]) -> Selection:

@@ -1,14 +1,13 @@
 """Selection of a gang scheduler for a job, from the settings, the author's options and the capabilities."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, TrainingJob
 from backend_plugin.core.protojson import build_problem
-from backend_plugin.core.scheduling import detection
 from backend_plugin.core.scheduling.adapter import OPERATOR, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.detection import SCHEDULER, SchedulerRequest, Selection, select_detected
 from backend_plugin.core.scheduling.gang_settings import (
     AUTO,
     IN_TREE_WHY,
@@ -23,9 +22,6 @@ from backend_plugin.core.scheduling.registry import (
     IN_TREE,
     list_schedulers,
 )
-from backend_plugin.core.scheduling.scheduler_request import SchedulerRequest, Selection
-
-_SCHEDULER: Final = "custom.kfpytorch.gang.scheduler"
 
 
 def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabilities) -> Selection:
@@ -44,7 +40,7 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
             gang, path = platform.allowed_schedulers[named], f"{PATH}.allowed-schedulers.{named}"
             why = f"the task sets Gang(scheduler='{named}'), which {PATH}.allowed-schedulers allows"
     request = SchedulerRequest(gang=gang, path=path, options=job.gang_options, cluster=cluster)
-    return detection.select_detected(request) if is_detected else _select_configured(request, why)
+    return select_detected(request) if is_detected else _select_configured(request, why)
 
 
 def _get_effective_settings(platform: GangSettings, run: Attempt) -> tuple[GangSettings, str]:
@@ -73,7 +69,7 @@ def _list_allowed_schedulers(
 def _build_not_allowed_problem(scheduler: str, offered: Sequence[str]) -> Problem:
     message = "is not a gang scheduler that a job can use on this platform"
     message = IN_TREE_WHY if scheduler == IN_TREE else message
-    return build_problem(_SCHEDULER, scheduler, message, f"leave it out, or write {' or '.join(offered)}")
+    return build_problem(SCHEDULER, scheduler, message, f"leave it out, or write {' or '.join(offered)}")
 
 
 def _select_configured(request: SchedulerRequest, why: str) -> Selection:

@@ -41,9 +41,13 @@ from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, judge_with_expiry
 from backend_plugin.core.scheduling import companions
+from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.embedded.objects import merge_patch
 
-RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
+RULES = JudgingContext(
+    deadlines=Deadlines(active_seconds=100),
+    judging=JudgingSettings(no_status_timeout=timedelta(seconds=50)),
+)
 WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
 GROUP = {"kind": "PodGroup"}
 ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}

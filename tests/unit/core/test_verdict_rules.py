@@ -66,7 +66,6 @@ PATIENCE = {
     "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, limited(pending_seconds=60), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
     "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, limited(pending_seconds=60), 999, ("INITIALIZING", "ContainerCreating", None)),
     "the task's own deadline": (job(RUNNING), RUNS, {}, limited(active_seconds=60), 66, ("FAILED", "DeadlineExceeded", "user-error")),
-    "the task's own patience with operators": (UNSEEN, (), {}, limited(no_status_seconds=60), 61, ("RETRYABLE_FAILED", "OperatorTimeout", "system-error")),
 }  # fmt: skip
 
 

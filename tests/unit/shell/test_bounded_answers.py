@@ -9,8 +9,8 @@ import pytest
 from builders import a_run
 
 from backend_plugin.core.observed import Pod
-from backend_plugin.core.scheduling import GangSettings
 from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.shell import task_responses
 from backend_plugin.shell.capabilities_cache import MAX_NAMESPACES, CapabilitiesCache
 from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName

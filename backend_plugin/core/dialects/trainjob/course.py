@@ -35,7 +35,7 @@ def interpret(observed: Observed) -> Observed:
     job = observed.job
     if job is None:
         return observed
-    nodes = _select_current([pod for pod in observed.pods if _is_node(pod)])
+    nodes = _select_current([pod for pod in observed.pods if pod.role == ROLE and not pod.place])
     loading = _select_initializers(job, observed.pods) if job.initializers else ()
     return structs.replace(
         observed,
@@ -95,10 +95,6 @@ def build_stop_spec(job: Job) -> Manifest | None:
 
 def _read_options(job: Job) -> options.JobOptions:
     return options.decode(job.annotations.get(options.ANNOTATION, ""))
-
-
-def _is_node(pod: Pod) -> bool:
-    return pod.role == ROLE and not pod.place
 
 
 def _select_current(pods: Sequence[Pod]) -> Sequence[Pod]:

@@ -14,7 +14,6 @@ from backend_plugin.core.judging.pending import (
 )
 from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.scheduling import adapter
-from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
 from backend_plugin.core.values import Manifest
@@ -54,16 +53,6 @@ def _build_timeout_field(gang: GangSpec) -> Manifest:
 
 def _is_own_scheduler(name: str) -> bool:
     return name.lower() not in ("", "volcano")
-
-
-def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:
-    if not capabilities.operator_scheduler or not _is_own_scheduler(capabilities.operator_scheduler):
-        return None
-    return adapter.Detection(
-        rank=adapter.DetectionRank.OPERATOR,
-        why=f"the training-operator runs with {adapter.FLAG}={capabilities.operator_scheduler}",
-        scheduler_name=capabilities.operator_scheduler,
-    )
 
 
 # ---- status parser
@@ -169,7 +158,6 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     keys=(f"{_GROUP}/",),
     gang_keys=(_OLD, f"{_OLD}/name", _LABEL),
     words=_WORDS,
-    detect=_detect_operator,
 )
 ADAPTERS: Final = adapter.build_adapters(
     _BY_OPERATOR,

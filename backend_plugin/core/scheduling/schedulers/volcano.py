@@ -12,7 +12,6 @@ from backend_plugin.core.judging.pending import (
 )
 from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
 from backend_plugin.core.scheduling import adapter
-from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
 from backend_plugin.core.values import Manifest, omit_empty
@@ -60,15 +59,6 @@ def _build_pod_group_spec(gang: GangSpec) -> Manifest:
 
 def _is_own_scheduler(name: str) -> bool:
     return name.lower() == _NAME
-
-
-def _detect_operator(capabilities: Capabilities, _: str) -> adapter.Detection | None:
-    name = capabilities.operator_scheduler
-    if not name or not _is_own_scheduler(name):
-        return None
-    return adapter.Detection(
-        rank=adapter.DetectionRank.OPERATOR, why=f"the training-operator runs with {adapter.FLAG}={name}"
-    )
 
 
 # ---- status parser
@@ -174,7 +164,6 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     keys=(_GROUP, "volcano.sh/", f"{_API}/"),
     gang_keys=(_GROUP,),
     words=_WORDS,
-    detect=_detect_operator,
     queues=adapter.SchedulerResource(
         group=_API,
         plural="queues",

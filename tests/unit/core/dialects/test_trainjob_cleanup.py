@@ -27,11 +27,15 @@ from backend_plugin.core.ownership import find_orphan_candidate
 from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
+from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.shell.job_encoding import encode_summary
 
-RULES = JudgingContext(deadlines=Deadlines(active_seconds=100, no_status_seconds=50))
+RULES = JudgingContext(
+    deadlines=Deadlines(active_seconds=100),
+    judging=JudgingSettings(no_status_timeout=timedelta(seconds=50)),
+)
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
 NODES = [build_running(0), build_running(1)]
 WORKLOAD = {
