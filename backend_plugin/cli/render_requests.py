@@ -14,7 +14,6 @@ from backend_plugin.cli.json_lines import build_error
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem, Problems
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.manifest.pod_overrides import with_overrides
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse_message
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
@@ -52,7 +51,7 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
     if problems:
         raise InvalidTask(*problems)
     run = task_request.read_attempt(metadata, prefix if isinstance(prefix, str) else "")
-    return with_overrides(template, metadata.overrides), run
+    return template, run
 
 
 def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:

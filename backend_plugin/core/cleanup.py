@@ -100,7 +100,6 @@ def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> 
 
 
 def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
-    """True if the verdict is a failure, and no annotation of the job stores a failure yet."""
     return verdict.phase.is_failure and ANNOTATION not in job.annotations
 
 
@@ -182,7 +181,6 @@ def _has_just_ended(job: Job, now: datetime) -> bool:
 
 
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
-    """True if a job can be ended without deleting its pods, so that users can still read their logs."""
     removes_all = "All" in (job.annotations.get(CLEAN_POD_POLICY), job.clean_pod_policy)
     return job.started is not None and not removes_all and bool(_select_running_pods(job, pods))
 

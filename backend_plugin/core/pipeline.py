@@ -96,7 +96,6 @@ def plan(
 
 
 def _build_draft(request: PodRequest, job: TrainingJob, pods: Sequence[Manifest]) -> JobDraft:
-    """Return the draft of a job from its pod templates, without the fields of a gang scheduler."""
     settings, run, dialect = request.settings, request.run, request.dialect
     return JobDraft(
         dialect=dialect.name,
@@ -124,7 +123,6 @@ def select_gang(
 
 
 def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:
-    """Return the author's time to live of a finished job, or else the platform's; None without either."""
     seconds = job.run_policy.ttl_seconds_after_finished
     return int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None if seconds is None else seconds
 

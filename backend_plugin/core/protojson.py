@@ -121,7 +121,6 @@ class _Field:
 
 @lru_cache(maxsize=64)
 def _describe_fields(descriptor: Descriptor) -> Mapping[str, _Field]:
-    """Return the fields of a message by their snake case and their camel case names."""
     return {
         name: _describe_field(field) for field in descriptor.fields for name in (field.name, field.json_name)
     }

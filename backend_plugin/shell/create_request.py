@@ -16,7 +16,6 @@ from google.protobuf.message import DecodeError
 from backend_plugin import task_request
 from backend_plugin.core.errors import CUSTOM_BYTES, Problem, check_size
 from backend_plugin.core.job import Attempt
-from backend_plugin.core.manifest.pod_overrides import with_overrides
 
 MAX_FIELDS: Final = 4_000
 """Maximum number of fields in one message; a task has a few dozen."""
@@ -83,7 +82,7 @@ def parse_request(data: bytes) -> CreateRequest:
         _trim_message(memoryview(data), _FieldSpec("", fields=_REQUEST), problems)
     )
     return CreateRequest(
-        template=with_overrides(request.template, request.task_execution_metadata.overrides),
+        template=request.template,
         run=task_request.read_attempt(request.task_execution_metadata, request.output_prefix),
         problems=problems,
     )

@@ -18,7 +18,6 @@ from typing import Any
 from backend_plugin import client, task_request
 from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import settings
-from backend_plugin.core.manifest.pod_overrides import with_overrides
 from backend_plugin.core.pipeline import plan
 from backend_plugin.shell import server_file
 
@@ -80,7 +79,7 @@ def measure_alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -
     node.write_inputs()
     asked = node.build_request(0)
     planned = plan(
-        with_overrides(asked.template, asked.task_execution_metadata.overrides),
+        asked.template,
         task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix),
         settings.read({}),
     )

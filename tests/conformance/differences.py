@@ -30,7 +30,6 @@ from predicates import (
     lower_cased,
     native_sidecar,
     on_sidecar,
-    overridden,
     primary_template,
     problem,
     renamed_gpu,
@@ -115,10 +114,7 @@ RESOURCES = {
 PLACEMENT = {
     "gpu-name-tolerations": (f"{POD}.tolerations*", both(renamed_gpu, about_gpus)),
     "gpu-name-affinity": (f"{POD}.affinity*", both(renamed_gpu, about_gpus)),
-    "gpu-key-tolerations": (f"{POD}.tolerations*", both(short_gpu, about_gpus)),
-    "gpu-key-affinity": (f"{POD}.affinity*", both(short_gpu, about_gpus)),
-    "replica-resources-tolerations": (f"{POD}.tolerations*", both(overridden, with_role, about_gpus)),
-    "replica-resources-affinity": (f"{POD}.affinity*", both(overridden, with_role, about_gpus)),
+    "replica-resources-affinity": (f"{POD}.affinity*", both(with_role, about_gpus)),
     "required-nodes": (f"{POD}.affinity.nodeAffinity.*.nodeSelectorTerms", joined_terms),
 }
 REFUSED = {

@@ -11,7 +11,6 @@ from dice import (
     LABELS,
     MOUNTS,
     POD_SECURITY,
-    QUANTITIES,
     REQUIREMENTS,
     SECURITY,
     TASK,
@@ -19,7 +18,6 @@ from dice import (
     VOLUMES,
     Dice,
     Json,
-    entries,
     resources,
 )
 
@@ -129,21 +127,7 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         about["environmentVariables"] = dice.pick([{"LEVEL": "warn"}, {"A": "1", "B": "2"}])
     if dice.yes(0.3):
         about["identity"] = {"executionIdentity": dice.pick(["jane@example.com", "robot"])}
-    if dice.yes(0.15):
-        about["overrides"] = overrides(dice)
     return about, f"s3://b/metadata/propeller/p-d-{execution}/{node}/data/{attempt}"
-
-
-def overrides(dice: Dice) -> Json:
-    """Return the values from with_overrides. FlytePropeller leaves the message field for them empty."""
-    container = {"name": "other", "image": "other:v1", "args": ["run"]}
-    choices = {
-        "resources": [entries(resources(dice, QUANTITIES, 0.4))],
-        "containerImage": ["override:v1"],
-        "extendedResources": [{"gpuAccelerator": {"device": "nvidia-l4"}}],
-        "podTemplate": [{"podSpec": {"containers": [container]}, "primaryContainerName": "other"}],
-    }
-    return dice.some(choices, 0.4)
 
 
 def template_container(dice: Dice, name: str) -> Json:

@@ -171,11 +171,6 @@ def zero(found: Found) -> bool:
     return set(amounts) == {"0"}
 
 
-def overridden(found: Found) -> bool:
-    """True if with_overrides was used."""
-    return bool(found.case["metadata"].get("overrides"))
-
-
 def is_device(found: Found) -> bool:
     return "/" in resource_of(found)[1]
 
@@ -234,10 +229,6 @@ def primary_template(found: Found) -> bool:
 
 def native_sidecar(found: Found) -> bool:
     """True for a role that requests resources if an init container runs during the training."""
-    pods = (
-        found.case["template"].get("k8sPod"),
-        found.case["metadata"].get("overrides", {}).get("podTemplate"),
-    )
-    specs = [pod["podSpec"] for pod in pods if pod]
-    init = [each for spec in specs for each in spec.get("initContainers", [])]
+    pod = found.case["template"].get("k8sPod") or {}
+    init = pod.get("podSpec", {}).get("initContainers", [])
     return bool(role(found)) and any(each.get("restartPolicy") for each in init)

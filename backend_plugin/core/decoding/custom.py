@@ -147,7 +147,6 @@ _LAYOUTS: Final[Mapping[int, tuple[_Layout, Set[str]]]] = {
 
 
 def _build_replica_groups(parsed: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:
-    """Return the groups that have replicas, with the options of their role."""
     groups = parsed.groups
     if parsed.elastic is not None:
         processes = parsed.elastic.nproc_per_node

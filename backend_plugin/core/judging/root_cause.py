@@ -114,8 +114,7 @@ def with_early_exits(
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
-    exited = {pod.replica for pod in pods if _has_exited_with_zero(pod, death.at)}
-    early = exited - {death.failure.replica}
+    early = _find_early_exits(pods, death.at) - {death.failure.replica}
     if not early:
         return death
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
@@ -124,6 +123,10 @@ def with_early_exits(
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
     return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
+
+
+def _find_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
+    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
 
 
 def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:

@@ -54,7 +54,6 @@ def _find_final_condition(observed: Observed) -> Condition | None:
 
 
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
-    """Return the state of a job that does not exist, from `end`, the condition in an event about its end."""
     if end is None:
         return JobState.GONE
     if end.type == job_conditions.FAILED:

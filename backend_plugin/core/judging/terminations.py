@@ -145,7 +145,6 @@ def can_follow_deletion(at: datetime | None, deleted: datetime | None) -> bool:
 
 
 def _is_reported(pod: Pod, container: Container | None, ended: ContainerTermination) -> bool:
-    """True if the cluster reports a reason for the failure of the pod or of its container."""
     return bool(pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS)
 
 
@@ -184,7 +183,6 @@ def _is_stopped(pod: Pod, ended: ContainerTermination) -> bool:
 
 
 def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermination]:
-    """Return the container that failed and its termination; None and `_UNKNOWN_END` if none failed."""
     others = [*pod.containers, *pod.init_containers] if pod.phase == "Failed" else []
     for container in (pod.primary, *others):
         if container is not None and container.ended is not None and container.ended.exit_code != 0:

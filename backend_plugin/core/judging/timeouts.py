@@ -96,7 +96,6 @@ def _check_queue(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
 
 
 def _find_wait_start(status: JobStatus, wait: PendingReason | None) -> datetime | None:
-    """Return the time since which a job waits for its nodes; None if unknown."""
     if not status.has_run:
         created = None if status.job is None else status.job.created
         ends = [pod.termination.finished for pod in status.initializers if pod.termination is not None]

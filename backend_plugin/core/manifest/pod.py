@@ -69,7 +69,6 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
 
 
 def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
-    """Return the values from which the pods of all roles are built; None if the task has no valid pod."""
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
     base, of_base = pod_base.find_template(request)
@@ -90,7 +89,6 @@ def _get_security_mode(request: PodRequest) -> PodSecurityMode:
 
 
 def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each pod field, set by the author or the execution, that Pod Security forbids."""
     draft, run = context.draft, context.request.run
     author = [
         pod_security.PodPart(path=draft.path, spec=draft.spec),
@@ -138,18 +136,16 @@ def _finalize_spec(
 
 
 def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
-    """Return the pod of a group, before `pod_containers.finalize_spec` completes its spec."""
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
     path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
     problems.extend(pod_base.find_unused_containers(path, extra, draft.spec))
-    claims = pod_containers.ResourceResolver(
-        draft=draft,
-        base=pod_base.stack_templates(extra, context.base) if extra else context.base,
-        group=pod_resources.read_role_resources(group, settings, problems),
-        settings=settings,
+    spec = pod_containers.resolve_resources(
+        draft,
+        pod_base.stack_templates(extra, context.base) if extra else context.base,
+        pod_resources.read_role_resources(group, settings, problems),
+        settings,
     )
-    spec = claims.resolve_spec()
     spec = (
         _with_role_fields(context, spec, extra)
         if draft.is_decorated

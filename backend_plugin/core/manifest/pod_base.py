@@ -64,7 +64,6 @@ def find_warnings(request: PodRequest) -> Iterator[Problem]:
 
 
 def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:
-    """Return the path and the manifest of the PodTemplate that the task names, or else the default one."""
     settings = request.settings
     template_name = request.template.metadata.pod_template_name or settings.default_pod_template_name
     places = (request.run.namespace, settings.kfpytorch.pod_template_namespace)

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_draft import PodDraft
@@ -15,42 +13,35 @@ from backend_plugin.core.values import omit_empty
 KINDS: Final = ("initContainers", "containers")
 
 
-class ResourceResolver(msgspec.Struct, frozen=True, kw_only=True):
-    """Computes the resources of a container: of its role, its own, and in a PodTemplate, in this order."""
+def resolve_resources(
+    draft: PodDraft, base: Mapping[str, Any], group: ResourceRequirements, settings: Settings
+) -> Mapping[str, Any]:
+    """Return the spec of the task, in which each container has its resources of `group`, the task and `base`.
 
-    draft: PodDraft
-    base: Mapping[str, Any]
-    """The ``template`` of the PodTemplate, preceded by the containers of the role's pod template."""
-    group: ResourceRequirements
-    """The resources of the role."""
-    settings: Settings
+    They take precedence in this order. Those of the role, `group`, apply only to the primary container and to
+    init containers that are not sidecars. `base` is the PodTemplate, with the containers of the role's own.
+    """
 
-    def resolve_spec(self) -> Mapping[str, Any]:
-        """Return the pod spec of the task template, in which every container has the computed resources."""
-        return _map_containers(self.draft.spec, self._with_resources)
-
-    def _with_resources(self, kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
-        # The `claims` of a container refer to resource claims of the pod and are kept.
-        resources = container.get("resources", {})
-        return {
-            **container,
-            "resources": {**resources, **self._resolve_container(kind, container).to_manifest()},
-        }
-
-    def _resolve_container(self, kind: str, container: Mapping[str, Any]) -> ResourceRequirements:
-        own = pod_resources.read_container_resources(container, self.settings)
+    def resolve(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+        name, own = container["name"], pod_resources.read_container_resources(container, settings)
         # An init container that always restarts is a sidecar; the role's resources do not apply to it.
-        group = NO_CLAIM if container.get("restartPolicy") == "Always" else self.group
-        name = container["name"]
-        trains = kind == "initContainers" or name == self.draft.primary
-        if self.draft.is_decorated:
-            inherited = pod_base.get_inherited_resources(self.base, name, self.settings)
-            claim = pod_resources.subtract_primary(own, inherited)
-            return pod_resources.normalize_resources(group.with_defaults(own) if trains else claim)
-        below = pod_base.get_template_resources(self.base, kind, name, settings=self.settings, trains=trains)
-        if trains:
-            return pod_resources.compute_trainer_resources(own, group, below, self.settings)
-        return pod_resources.compute_sidecar_resources(own, below, self.settings)
+        of_role = NO_CLAIM if container.get("restartPolicy") == "Always" else group
+        trains = kind == "initContainers" or name == draft.primary
+        if draft.is_decorated:
+            inherited = pod_base.get_inherited_resources(base, name, settings)
+            claim = of_role.with_defaults(own) if trains else pod_resources.subtract_primary(own, inherited)
+            claim = pod_resources.normalize_resources(claim)
+        else:
+            below = pod_base.get_template_resources(base, kind, name, settings=settings, trains=trains)
+            claim = (
+                pod_resources.compute_trainer_resources(own, of_role, below, settings)
+                if trains
+                else pod_resources.compute_sidecar_resources(own, below, settings)
+            )
+        # The `claims` of a container refer to resource claims of the pod and are kept.
+        return {**container, "resources": {**container.get("resources", {}), **claim.to_manifest()}}
+
+    return _map_containers(draft.spec, resolve)
 
 
 def with_flyte_defaults(

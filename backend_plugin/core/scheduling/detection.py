@@ -221,7 +221,6 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 
 
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
-    """Return the reason why a job cannot be admitted by this queue of Kueue; empty if it can."""
     requested = request.options.queue
     # Neither the task nor the settings name the default queue of Kueue.
     if queue not in (requested, request.gang.local_queue):

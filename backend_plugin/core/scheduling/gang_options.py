@@ -45,7 +45,6 @@ def derives_gang_size(chosen: GangSettings, dialect: Dialect) -> bool:
 
 
 def _check_group_size(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
-    """Yield a problem if the scheduler would ignore a valid `min_member`, because it always starts all."""
     least, replicas = job.gang_options.min_member, sum(group.replicas for group in job.groups)
     if least is None or least >= replicas or not derives_gang_size(chosen, dialect):
         return

@@ -63,7 +63,6 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """Return the maximum of each init container and of all containers, with the sidecars that run by then."""
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*get_mappings(spec, "initContainers"), *more]:

@@ -44,7 +44,6 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
 
 
 def _get_effective_settings(platform: GangSettings, run: Attempt) -> tuple[GangSettings, str]:
-    """Return the settings of the project and domain, the namespace or the platform, with their path."""
     project = f"{run.project}/{run.domain}"
     if project in platform.by_project:
         return platform.by_project[project], f"{PATH}.by-project.{project}"

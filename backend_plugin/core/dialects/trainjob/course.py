@@ -63,7 +63,6 @@ def _select_pods(
 
 
 def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    """True if `_select_pods` omits a pod that is not present; `roles` are those of nodes and initializers."""
     if not pod.role or pod.place:
         return False
     return pod.role in roles or pod.phase != "Failed"
@@ -145,7 +144,6 @@ def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) ->
 
 
 def _has_restarted(job: Job, nodes: Iterable[Pod], events: Iterable[Event]) -> bool:
-    """True if the restart count of a node, or an event, shows that nodes of the job were restarted."""
     loading = tuple(f"{job.name}-{role}-" for role in job.initializers)
     return any(pod.attempt for pod in nodes) or any(
         each.reason in _RESTARTS and not each.name.startswith(loading) for each in events
@@ -184,7 +182,6 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
 
 
 def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
-    """True if `attempt`, the number of restarts of all nodes, exceeds the sum of both limits, if known."""
     if limits.max_disruptions is None or limits.named_runtime:
         return False
     return attempt > limits.max_restarts + limits.max_disruptions

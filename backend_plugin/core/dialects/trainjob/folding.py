@@ -45,7 +45,6 @@ def _merge_groups(groups: Sequence[ReplicaGroup]) -> ReplicaGroup:
 
 
 def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: ReplicaRole) -> Iterator[Problem]:
-    """Yield a problem for each field in which the pod templates of two roles differ."""
     values, others = _list_fields(one), _list_fields(other)
     for field in dict.fromkeys([*values, *others]):
         value, there = values.get(field), others.get(field)

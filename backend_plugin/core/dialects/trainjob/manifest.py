@@ -97,7 +97,6 @@ def _build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def _get_topology(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
-    """Return the mode (such as ``required``) and the level of the job's topology; empty texts if absent."""
     topology = job.train_options.topology
     return ("", "") if topology is None else (topology.get_mode(queued=draft.suspended), topology.level)
 
@@ -166,7 +165,6 @@ _CONTROLS: Final = re.compile("[\x7f-\x84\x86-\x9f\ufffe\uffff]")
 
 
 def _require_no_controls(text: str) -> None:
-    """Raise `InvalidTask` if the JSON of a runtime contains a character that YAML does not allow."""
     # The search is slow, and most texts are ASCII.
     if (not text.isascii() or "\x7f" in text) and (found := _CONTROLS.search(text)):
         raise InvalidTask(

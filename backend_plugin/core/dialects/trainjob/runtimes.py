@@ -65,7 +65,6 @@ def read_runtime(manifest: Manifest) -> Runtime:
 
 
 def _read_processes(policy: Manifest) -> str:
-    """Return the number of processes per node in a runtime's `mlPolicy`, as text; empty if it has none."""
     for framework in policy:
         processes = get_mapping(policy, framework).get("numProcPerNode")
         if isinstance(processes, int | str):
