@@ -199,7 +199,6 @@ class JobRef:
     """The reference to a job that Flyte stores between two calls."""
 
     dialect: str
-    """The name of the dialect, which is the kind of the job."""
     namespace: str
     name: str
     output_prefix: str

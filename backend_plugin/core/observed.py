@@ -74,7 +74,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires: bool = False
     """True if the job has a time to live after its end."""
     owned: bool = False
-    """True if the job has an owner reference."""
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property

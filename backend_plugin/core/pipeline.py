@@ -52,15 +52,8 @@ def plan(
 ) -> Plan:
     """Return all manifests that an attempt needs, without any request to the cluster.
 
-    Args:
-        template: The task.
-        run: The attempt.
-        settings: The settings of the platform.
-        pod_templates: The PodTemplate objects of the cluster that the task may name.
-        capabilities: What the cluster supports, for the selection of the kind of job and of the scheduler.
-
-    Raises:
-        InvalidTask: If the task is invalid; the error contains all problems.
+    `pod_templates` are the PodTemplates of the cluster, and `capabilities` what it supports. Raises
+    `InvalidTask` with all problems of the task.
     """
     with collect_problems() as problems:
         job = custom.decode(template, run, problems)

@@ -33,14 +33,12 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     initializer_images: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The images of initializers: the keys are ``dataset`` and ``model``."""
     initializer_requests: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The resource requests of an initializer."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The manifests for one attempt, warnings, and the reasons for its kind of job and its scheduler."""
 
     dialect: str
-    """The kind of the job: PyTorchJob or TrainJob."""
     job: Manifest
     prerequisites: tuple[Manifest, ...] = ()
     """The objects that must exist before the job, which owns them afterwards."""

@@ -16,7 +16,6 @@ from kfpytorch_common.causes import Cause
 
 _MOST_PROBLEMS: Final = 8
 LONGEST_NAMESPACE: Final = 63
-"""The maximum length of the name of a namespace in Kubernetes."""
 
 
 def build_verdict(message: str) -> Verdict:

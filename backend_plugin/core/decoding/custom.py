@@ -45,16 +45,9 @@ class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> TrainingJob:
-    """Read the job of a task template, without its pods.
+    """Read the job of a task template, without its pods; with a problem, the result is incomplete.
 
-    Args:
-        template: Any template; it is not changed.
-        run: The attempt that the job is for.
-        problems: The list to which problems are added. If any is added, the result is incomplete: use it
-            only to search for further problems.
-
-    Raises:
-        InvalidTask: If the field `custom` is larger than the limit.
+    Raises `InvalidTask` if the field `custom` is larger than the limit.
     """
     if too_large := check_size("custom", template.custom.ByteSize(), CUSTOM_BYTES):
         raise InvalidTask(*too_large)

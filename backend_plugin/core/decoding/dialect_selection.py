@@ -25,7 +25,6 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Sequence[str] = ()
     """Empty after a conflict with the settings, or if the default dialect is the only possible one."""
     problems: Sequence[Problem] = ()
-    """The reasons why the job cannot have this dialect."""
 
 
 def select_dialect(

@@ -34,7 +34,6 @@ RESOURCE_NAMES: Final[Mapping[int, str]] = {
     WireResources.GPU: GPU,
     WireResources.EPHEMERAL_STORAGE: "ephemeral-storage",
 }
-"""The Kubernetes names of flyteidl's resources."""
 
 
 def read(role: ReplicaRole, spec: Any, problems: list[Problem]) -> ReplicaGroup:

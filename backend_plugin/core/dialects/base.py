@@ -33,7 +33,6 @@ class ReplicaLabels:
     """The names of the pod labels that identify a replica."""
 
     job_name: str
-    """The label with the name of the job."""
     role: str
     """The label with the replica role; upper and lower case are not distinguished."""
     index: str
@@ -76,13 +75,10 @@ class Dialect:
     number: int
     """The number of the dialect in `kfpytorch_idl.v1.JobRef`; it never changes."""
     operator: str
-    """The name of its operator, for messages."""
     container: str
-    """The name of the training container."""
     port: ReplicaPort
     labels: ReplicaLabels
     longest_name: int
-    """The maximum length of the name of a job."""
     longest_name_with_initializers: int = 0
     """The maximum length of the name of a job with initializers; 0 if there are no such jobs."""
     initializers: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +94,6 @@ class Dialect:
     fields: Any
     """A TypedDict of the fields that `read` uses; other fields are not decoded."""
     is_suspended: Callable[[Manifest], bool]
-    """True if the spec of a job suspends it."""
     end_spec: Manifest
     """The change of the spec that ends a job that has pods; the operator then deletes the pods."""
     suspend_spec: Manifest
@@ -124,7 +119,6 @@ class Dialect:
     runtimes: RuntimeSupport | None = None
     """The support for training runtimes; None if the jobs of the dialect do not refer to any."""
     prerequisite: JobResource | None = None
-    """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = lambda _: False
     """True if this message rejects a job because its operator has not yet observed a prerequisite."""
     interpret: Callable[[Observed], Observed] = lambda observed: observed
@@ -132,7 +126,6 @@ class Dialect:
     required_groups: tuple[str, ...] = ()
     """Further API groups that the operator of the dialect needs, so that the cluster must serve them."""
     installation: str = ""
-    """The command that installs its operator."""
     deployments: tuple[Mapping[str, str], ...] = ()
     """The selectors of a list request that find the Deployment of its operator."""
     event_kinds: tuple[str, ...] = ()

@@ -67,11 +67,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the training does not require all replicas, or if the first pod of each replica has run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
-    """The warnings about the job."""
     death: ReplicaTermination | None = None
     """The termination that is the root cause of the job's end; None if unknown or the job has not ended."""
     dead: int = 0
-    """The number of replicas that failed."""
     unsettled: bool = False
     """True if the job succeeded, but a restarted replica with an old error file has not ended."""
     outputs: bool | None = None

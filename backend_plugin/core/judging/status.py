@@ -41,7 +41,6 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
     JobState.SUCCEEDED: job_conditions.SUCCEEDED,
     JobState.FAILED: job_conditions.FAILED,
 }
-"""The type of the condition that corresponds to a state."""
 
 
 def _find_final_condition(observed: Observed) -> Condition | None:

@@ -24,7 +24,6 @@ class ReplicaTermination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failure: Failure
     cause: Cause
     summary: str
-    """A summary in one line."""
     detail: str = ""
     """The message of the container or the traceback; may have several lines."""
     pod: str = ""

@@ -38,10 +38,7 @@ class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
-    """Return the pod template of each group; groups with equal pods have the same template.
-
-    Raises `InvalidTask` with the problems of the pods of all groups.
-    """
+    """Return the pod template of each group; raise `InvalidTask` with the problems of all groups."""
     problems = Problems()
     pods: list[dict[str, Any]] = []
     if (context := _build_context(request, problems)) is not None:

@@ -23,10 +23,7 @@ def add_gang(
     chosen: GangSettings,
     found: Capabilities,
 ) -> JobDraft:
-    """Return the draft with the fields for its gang scheduler; unchanged if no gang scheduler applies.
-
-    Raises `InvalidTask` if a label, annotation or field of the job or its pods contradicts the gang.
-    """
+    """Return the draft with the fields for its gang scheduler, if any; raise `InvalidTask` on a conflict."""
     how = gang_options.find_adapter(job, chosen)
     if how is None:
         return draft

@@ -108,7 +108,6 @@ class SchedulerAdapter:
     marks: Callable[[GangSpec], SchedulingFields]
     """Return the fields, labels and annotations of a job for its gang."""
     title: str
-    """The name of the scheduler for messages."""
     companion: Companion | None = None
     """The object that this server creates for a job of this scheduler; None if it creates none."""
     scheduler_name: str = ""
@@ -148,7 +147,6 @@ class SchedulerAdapter:
     counts_all: bool = False
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)
-    """The parser of the messages and objects of this scheduler."""
     admits: bool = False
     """True if the scheduler only decides when a job starts, and another one places the pods."""
     not_after_admission: str = ""

@@ -35,7 +35,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Sequence[str] = ()
     """The reasons as sentences; the first names the selected scheduler."""
     problems: Sequence[Problem] = ()
-    """The reasons why the job cannot have a gang scheduler."""
 
 
 class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,9 +21,7 @@ class GangRole:
     min_count: int
     """The number of replicas of this role that must be placed before any replica of the job starts."""
     request: Amounts
-    """The requests of one replica."""
     spec: Manifest
-    """The spec of its pods."""
     defaults: Amounts = field(default_factory=dict)
     """The default requests of a container, from the LimitRanges of its namespace."""
 

@@ -10,7 +10,6 @@ from backend_plugin.core.values import Manifest
 
 RESOURCE: Final = JobResource(group="kubeflow.org", version="v1", kind="PyTorchJob", plural="pytorchjobs")
 REPLICA_SPECS: Final = "pytorchReplicaSpecs"
-"""The field of the spec with the replicas by role."""
 CONTAINER: Final = "pytorch"
 """The name of the training container; the operator requires exactly this name."""
 PORT: Final = ReplicaPort(name="pytorchjob-port", number=23456)

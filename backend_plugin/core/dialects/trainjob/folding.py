@@ -16,10 +16,7 @@ _MAPS: Final = ("labels", "annotations")
 
 
 def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
-    """Return the job with one group of nodes, and their pod template.
-
-    Raises `InvalidTask` with each field in which the pod templates of master and workers differ.
-    """
+    """Return the job with one group of nodes, and their pod template; raise `InvalidTask` if pods differ."""
     first, *others = job.groups
     problems = [
         problem

@@ -36,10 +36,7 @@ _DEFAULT_RESTARTS: Final = 6
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the TrainJob.
-
-    Raises `InvalidTask` if it is too large, or if a named runtime, initializers or MPI exclude a pod field.
-    """
+    """Return the TrainJob; raise `InvalidTask` if it is too large or a field of its pods is not permitted."""
     metadata, pod = draft.metadata, _build_pod_template(job, draft)
     spec = get_mapping(pod, "spec")
     if problems := [*initializers.check_pod(job, spec), *mpi.check_pod(job, spec)]:
