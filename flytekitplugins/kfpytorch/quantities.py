@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from flytekit import Resources
 
-from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value, require_no_problems
+from flytekitplugins.kfpytorch.validators import find_problems
 from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 RESOURCE_FIELDS: Final = ("cpu", "mem", "gpu", "ephemeral_storage")
@@ -46,17 +46,13 @@ def _check_amounts(value: object, *, allows_pairs: bool) -> Iterator[ConfigProbl
     for name in RESOURCE_FIELDS:
         item = getattr(value, name)
         is_pair = isinstance(item, (list, tuple))
+        reader = _parse_devices if name == "gpu" else parse_quantity
         for amount in item if is_pair else [item]:
-            yield from find_problems(name, amount)
+            if amount is not None:
+                yield from find_problems(name, reader, amount)
         if is_pair and not allows_pairs:
             remedy = "must be one value; a request with its limit goes into resources="
             yield ConfigProblem(name, item, remedy)
-
-
-def find_problems(name: str, value: object) -> list[ConfigProblem]:
-    """Return the problems of one value of the field `name` of ``Resources``; None is valid."""
-    reader = _parse_devices if name == "gpu" else parse_quantity
-    return [] if value is None else validators.find_problems(name, reader, value)
 
 
 def _parse_devices(value: object) -> Quantity:
@@ -68,7 +64,7 @@ def _parse_devices(value: object) -> Quantity:
 
 def is_quantity(value: object) -> bool:
     """True if `parse_quantity` accepts the value."""
-    return value is not None and not find_problems("cpu", value)
+    return not find_problems("", parse_quantity, value)
 
 
 def split_resources(resources: Any) -> tuple[Any, Any]:
