@@ -35,11 +35,7 @@ def open_channel(server: Address) -> Iterator[tuple["grpc.Channel", Metadata]]:
 
 
 def send(request: Message, answer: type[Answer], server: Address, seconds: float = UNARY_SECONDS) -> Answer:
-    """Return the response to a request.
-
-    Raises:
-        RequestFailed: If the call fails.
-    """
+    """Return the response to a request; raise `RequestFailed` if the call fails."""
     with open_channel(server) as (channel, metadata):
         method = channel.unary_unary(**build_method(request, answer))
         response: Answer = method(request, metadata=metadata, timeout=seconds)
@@ -49,11 +45,7 @@ def send(request: Message, answer: type[Answer], server: Address, seconds: float
 def stream(
     request: Message, answer: type[Answer], server: Address, seconds: float | None = None
 ) -> Generator[Answer, None, None]:
-    """Yield the responses to a request; the call is cancelled when the generator is closed.
-
-    Raises:
-        RequestFailed: If the call fails.
-    """
+    """Yield the responses to a request; cancel the call when the generator is closed."""
     with open_channel(server) as (channel, metadata):
         method: Any = channel.unary_stream(**build_method(request, answer))
         responses = method(request, metadata=metadata, timeout=seconds)
@@ -65,11 +57,7 @@ def stream(
 
 @asynccontextmanager
 async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.Channel", Metadata]]:
-    """Yield a channel for asyncio to the server, and the metadata to send with each call.
-
-    Raises:
-        RequestFailed: If the connection or a call within the context fails.
-    """
+    """Yield a channel for asyncio to the server, as `open_channel`."""
     import asyncio
 
     import grpc
