@@ -98,11 +98,7 @@ class JobWait:
         self.job = wire.Job(name=name)
 
     def add(self, change: wire.JobChange) -> None:
-        """Store the state of the job that `change` contains.
-
-        Raises:
-            NotFound: If the job was deleted.
-        """
+        """Store the state of the job that `change` contains; raise `NotFound` if it was deleted."""
         if change.HasField("gone"):
             raise NotFound(f"the job {change.gone.name} was deleted before it ended")
         self.job = change.job

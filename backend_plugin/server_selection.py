@@ -83,11 +83,7 @@ def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
 
 
 def read_file(file: str, what: str) -> bytes:
-    """Return the content of a file with a token, a certificate or a key.
-
-    Raises:
-        RequestFailed: If it cannot be read; the message starts with `what`.
-    """
+    """Return the content of a file with `what`; raise `RequestFailed` if it cannot be read."""
     try:
         return bounded_read.read_file(Path(file), bounded_read.LONGEST_SECRET)
     except OSError as error:

@@ -83,9 +83,7 @@ def build_list_reader(read_item: Reader, remedy: str) -> Reader:
 def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], remedy: str) -> Reader:
     """Return a function that returns a dict unchanged if no item has problems, or raises an error.
 
-    Args:
-        check: Returns the problems of a key and its value.
-        remedy: The message for a value that is no dict.
+    `check` returns the problems of a key and its value, and `remedy` is the message for other values.
     """
 
     def read(value: object) -> object:
@@ -155,9 +153,7 @@ def build_choice_reader(*known: str) -> Reader:
 def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
     """Return a function that accepts a member of an enum, or its name in any case and with any separators.
 
-    Args:
-        cls: The enum.
-        aliases: Further names, such as those of Kubernetes: letters only, in lower case.
+    `aliases` has further names, such as those of Kubernetes: letters only, in lower case.
     """
     names = {_strip_non_letters(item.name): item for item in cls} | dict(aliases)
 
