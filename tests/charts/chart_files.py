@@ -134,8 +134,7 @@ def type_of(part: Mapping[str, Any]) -> str:
 
 
 def _range(part: Mapping[str, Any]) -> str:
-    most = part.get("maximum")
-    return f"{part['minimum']} or more" if most is None else f"{part['minimum']} to {most}"
+    return f"{part['minimum']} to {part['maximum']}" if "maximum" in part else f"{part['minimum']} or more"
 
 
 def describe_object_type(part: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """The chart's values match the server and are described on their page. UPDATE=1 writes the page."""
 
-import ast
 import json
 import os
 import re
@@ -17,9 +16,9 @@ from backend_plugin.core.scheduling.adapter import QUEUE, SCHEDULER_NAME, TIMEOU
 from backend_plugin.core.scheduling.gang_settings import AUTO, NONE
 from backend_plugin.core.scheduling.registry import ADAPTERS
 from backend_plugin.core.settings import loader
-from backend_plugin.doctor import access_review
+from backend_plugin.doctor import access_review, queries
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.kube.api_resources import KINDS
+from backend_plugin.kube.api_resources import JOBS, KINDS
 
 BEGUN, ENDED = "<!-- values -->\n", "<!-- end of values -->\n"
 SCHEMA_OF = json.loads(SCHEMA.read_text())
@@ -36,8 +35,8 @@ def updated(path: Any, text: str) -> bool:
 
 
 def test_page_lists_each_chart_value() -> None:
-    before, _, rest = PAGE.read_text().partition(BEGUN)
-    after = rest.partition(ENDED)[2]
+    page = PAGE.read_text()
+    before, after = page.partition(BEGUN)[0], page.partition(ENDED)[2]
     assert updated(PAGE, f"{before}{BEGUN}\n{chart_files.table()}\n{ENDED}{after}"), "UPDATE=1 writes it"
 
 
@@ -96,31 +95,11 @@ def test_each_gang_setting_has_a_chart_value() -> None:
     assert {re.sub("([A-Z])", r"-\1", name).lower() for name in values} == {*loader._GANG}
 
 
-def test_schedulers_with_companion_objects_have_rules_for_them() -> None:
-    def build_rule(name: str) -> Any:
-        companion = next(filter(None, (each.companion for each in ADAPTERS[name].values())))
-        return {
-            "apiGroups": [companion.api_version.partition("/")[0]],
-            "resources": [f"{companion.kind.lower()}s"],
-            "verbs": ["create", "delete"],
-        }
-
-    makers = [
-        name for name, adapters in ADAPTERS.items() if any(each.companion for each in adapters.values())
-    ]
-    assert chart_files.read("files/rules.yaml")["groups"] == {name: build_rule(name) for name in makers}
-
-
 def test_chart_version_matches_the_package() -> None:
-    (version,) = (
-        keyword.value.value
-        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "version" and isinstance(keyword.value, ast.Constant)
-    )
-    assert chart_files.read("Chart.yaml")["appVersion"] == version
-    assert chart_files.read("Chart.yaml")["version"].replace("-", ".").replace("dev.", "dev") == version
+    (version,) = re.findall(r'^    version="(.+)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
+    chart = chart_files.read("Chart.yaml")
+    assert chart["appVersion"] == version
+    assert chart["version"].replace("-", ".").replace("dev.", "dev") == version
 
 
 def test_chart_rules_match_the_table_of_the_page() -> None:
@@ -164,3 +143,27 @@ def test_doctor_requires_chart_rules_and_pod_dry_runs_for_auto(scheduler: str, t
     uses_of_jobs = {each for each in permitted if each[0] in ("kubeflow.org", "trainer.kubeflow.org")}
     assert uses_of_jobs | {("kueue.x-k8s.io", "workloads", "patch")} <= required
     assert (("", "pods", "create") in required) is (("", "pods", "create") in permitted) is tries_pod
+
+
+DRY_RUNS = {
+    *((each.group, each.plural, "create") for each in JOBS.values()),
+    *((each.group, each.plural, "create") for each in PREREQUISITES),
+    ("", "pods", "create"),
+}
+REVIEW = ("authorization.k8s.io", "subjectaccessreviews", "create")
+"""Check of the permissions of the server's account."""
+SECRETS = ("", "secrets", "list")
+"""Omitted from the chart, because permission to list Secrets includes their contents."""
+SCHEDULERS = ("kueue", "volcano", "kai")
+
+
+def test_chart_rules_of_the_doctor_match_its_requests() -> None:
+    rows = [
+        *queries.build_base_queries("team", "flyte", "flyte"),
+        *(row for scheduler in SCHEDULERS for row in queries.build_gang_queries(scheduler, "team")),
+        queries.build_bound_pod_query("scheduler"),
+        queries.build_config_map_query("kube-system", "scheduler"),
+    ]
+    asked = {(row.resource.group, row.resource.plural, "get" if row.name else "list") for row in rows}
+    permitted = chart_files.permissions(chart_files.read("files/rules.yaml")["doctor"])
+    assert permitted == (asked - {SECRETS}) | DRY_RUNS | {REVIEW}

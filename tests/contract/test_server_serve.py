@@ -29,7 +29,7 @@ from backend_plugin.server_address import Server
 # Servers that do not start run in this process.
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
-FOREIGN = Path(__file__).parents[1] / "e2e/scripts/foreign.py"
+GENERIC_CLIENT = Path(__file__).with_name("generic_client.py")
 UNSET = dict.fromkeys(name for name in os.environ if name.startswith(("KFPYTORCH_", "OTEL_")))
 
 
@@ -197,7 +197,14 @@ async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
 
 def test_reflection_works_over_tls_with_a_generic_client(tls) -> None:
     endpoint = tls.endpoint.removeprefix("grpcs://")
-    command = [sys.executable, "-I", str(FOREIGN), endpoint, tls.token, str(tls.state.parent / "ca.crt")]
+    command = [
+        sys.executable,
+        "-I",
+        str(GENERIC_CLIENT),
+        endpoint,
+        tls.token,
+        str(tls.state.parent / "ca.crt"),
+    ]
     results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     assert results["loaded"] == []
     assert results["health"] == {"status": "SERVING"}

@@ -20,7 +20,6 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 PYFLYTE = Path(sys.executable).with_name("pyflyte")
 MARK = "KFPYTORCH_TEST_MARK"
-FAILURES = Path(__file__).parent / "failures"
 
 
 @dataclass

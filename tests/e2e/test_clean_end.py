@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,14 @@ TASKS = ("nodes", "node", "replicas")
 FEW, MANY = (0, 2), (1, *range(3, 100))
 
 
-def pids(directory: Path, patience: float = 40.0) -> dict[int, int]:
-    deadline = time.monotonic() + patience
-    while len(found := [path for path in directory.iterdir() if path.name.isdigit()]) < RANKS:
+def start(pyflyte: Pyflyte, seed: int) -> Any:
+    return pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(pyflyte.home))
+
+
+def wait_for_ranks(pyflyte: Pyflyte) -> dict[int, int]:
+    """Wait until all ranks run, and return their process ids."""
+    deadline = time.monotonic() + 40
+    while len(found := [path for path in pyflyte.home.iterdir() if path.name.isdigit()]) < RANKS:
         assert time.monotonic() < deadline, f"only {len(found)} ranks started"
         time.sleep(0.005)
     return {int(path.name): int(path.read_text()) for path in found}
@@ -31,13 +37,10 @@ def pids(directory: Path, patience: float = 40.0) -> dict[int, int]:
 @pytest.mark.parametrize(
     "seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.soak) for seed in MANY)], ids=str
 )
-def test_killed_rank_is_reported_and_no_process_or_file_remains(
-    pyflyte: Pyflyte, tmp_path: Path, seed: int
-) -> None:
+def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte: Pyflyte, seed: int) -> None:
     chance = random.Random(seed)
-    (tmp_path / "pids").mkdir()
-    started = pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(tmp_path / "pids"))
-    of = pids(tmp_path / "pids")
+    started = start(pyflyte, seed)
+    of = wait_for_ranks(pyflyte)
     victim = chance.randrange(RANKS)
     time.sleep(chance.uniform(0, 1.5))
     os.kill(of[victim], signal.SIGKILL)
@@ -54,25 +57,20 @@ def test_killed_rank_is_reported_and_no_process_or_file_remains(
 @pytest.mark.parametrize(
     "signum",
     # Other tests send SIGINT.
-    [
-        signal.SIGTERM,
-        signal.SIGKILL,
-        *(pytest.param(signum, marks=pytest.mark.soak) for signum in (signal.SIGINT, signal.SIGHUP)),
-    ],
+    [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.soak)],
     ids=lambda s: s.name,
 )
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 25))], ids=str
 )
 def test_stopped_caller_leaves_no_process_or_file(
-    pyflyte: Pyflyte, tmp_path: Path, signum: signal.Signals, seed: int
+    pyflyte: Pyflyte, signum: signal.Signals, seed: int
 ) -> None:
     chance = random.Random(seed)
-    (tmp_path / "pids").mkdir()
-    started = pyflyte.start(BUSY, TASKS[seed % len(TASKS)], PIDS=str(tmp_path / "pids"))
+    started = start(pyflyte, seed)
     # In some cases the signal arrives before the ranks exist, in most cases while they train.
     if chance.random() < 0.7 or seed == 0:
-        pids(tmp_path / "pids")
+        wait_for_ranks(pyflyte)
     time.sleep(chance.uniform(0, 1.5))
     started.send_signal(signum)
     started.communicate(timeout=30)
@@ -81,10 +79,9 @@ def test_stopped_caller_leaves_no_process_or_file(
     assert pyflyte.left() == ([], [])
 
 
-def test_repeated_interrupts_leave_no_process_or_file(pyflyte: Pyflyte, tmp_path: Path) -> None:
-    (tmp_path / "pids").mkdir()
-    started = pyflyte.start(BUSY, "nodes", PIDS=str(tmp_path / "pids"))
-    pids(tmp_path / "pids")
+def test_repeated_interrupts_leave_no_process_or_file(pyflyte: Pyflyte) -> None:
+    started = start(pyflyte, 0)
+    wait_for_ranks(pyflyte)
     for _ in range(5):
         started.send_signal(signal.SIGINT)
         time.sleep(0.03)

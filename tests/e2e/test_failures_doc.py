@@ -1,24 +1,23 @@
-"""`docs/reference/failure-examples.md` shows the source and the real output of each failing program.
+"""Reports of failures: those on `docs/reference/failure-examples.md`, and one in a notebook.
 
-``UPDATE=1 pytest tests/e2e/test_failures_doc.py`` writes programs and outputs into the page.
+``UPDATE=1 pytest tests/e2e/test_failures_doc.py`` writes the outputs of the programs into the page.
 """
 
 import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from e2e.conftest import FAILURES, Pyflyte, Ran
+from e2e.conftest import Pyflyte, Ran
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 MOST_IN_REPORT, MOST_IN_ALL = 25, 35
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/reference/failure-examples.md"
-PROGRAMS = sorted(FAILURES.glob("*.py"))
+PAGE = Path(__file__).parents[2] / "docs/reference/failure-examples.md"
+CELL = Path(__file__).parent / "scripts" / "cell.py"
 # `make soak` runs these programs, because each needs four seconds of CPU time. An update runs all.
 LONG = (
     () if os.environ.get("UPDATE") else ("data_loader", "exit_code", "import_error", "other_shape", "sigsegv")
@@ -27,6 +26,7 @@ SECTION = re.compile(
     r"^```py\n(?P<program>.*?)^```\n\n```text\n\$ pyflyte run (?P<name>\w+)\.py train\n(?P<output>.*?)^```\n",
     re.MULTILINE | re.DOTALL,
 )
+SECTIONS = {section["name"]: section for section in SECTION.finditer(PAGE.read_text())}
 LOGS = re.compile(r"\S+/[\d-]+-(\S+/rank\d+\.log)")
 # Durations and process ids vary between runs.
 PASSING = re.compile(r"after \d+(\.\d)? ?(s|ms|seconds)\b|process \d+")
@@ -34,16 +34,20 @@ PASSING = re.compile(r"after \d+(\.\d)? ?(s|ms|seconds)\b|process \d+")
 OTHERS = re.compile(r"^  others +(.*)$", re.MULTILINE)
 
 
-class ShownFailure(NamedTuple):
-    """A section of the page."""
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    return folder
 
-    program: str
-    output: str
 
-
-def sections() -> Iterator[tuple[str, ShownFailure]]:
-    for found in SECTION.finditer(PAGE.read_text()):
-        yield found["name"], ShownFailure(found["program"], found["output"])
+def run_program(pyflyte: Pyflyte, folder: Path, name: str, **env: str) -> Ran:
+    """Run a program of the page."""
+    (folder / f"{name}.py").write_text(SECTIONS[name]["program"])
+    ran = pyflyte.run(folder / f"{name}.py", "train", **env)
+    assert pyflyte.left() == ([], [])
+    assert ran.code == 1
+    return ran
 
 
 def printed(ran: Ran) -> str:
@@ -57,33 +61,41 @@ def lasting(text: str) -> str:
     return PASSING.sub(lambda found: re.sub(r"\d+", "0", found[0]), text)
 
 
-def test_each_failing_program_is_on_the_page() -> None:
-    assert sorted(name for name, _ in sections()) == [path.stem for path in PROGRAMS]
+def test_each_program_of_the_page_has_an_output() -> None:
+    assert PAGE.read_text().count("```py\n") == len(SECTIONS)
 
 
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.soak if path.stem in LONG else ()) for path in PROGRAMS],
-    ids=lambda path: path.stem,
+    "name", [pytest.param(name, marks=pytest.mark.soak if name in LONG else ()) for name in SECTIONS]
 )
-def test_page_shows_the_source_and_real_output(pyflyte: Pyflyte, path: Path) -> None:
-    ran = pyflyte.run(path, "train")
-    assert pyflyte.left() == ([], [])
-    actual = ShownFailure(path.read_text(), printed(ran))
-    if os.environ.get("UPDATE"):
-        update(path.stem, actual)
-    assert ran.code == 1
+def test_page_shows_the_real_output_of_each_program(pyflyte: Pyflyte, folder: Path, name: str) -> None:
+    ran = run_program(pyflyte, folder, name)
     # The report fits on one screen.
     assert len(ran.report) <= MOST_IN_REPORT
     assert len(ran.lines) < MOST_IN_ALL
-    shown = dict(sections())[path.stem]
-    assert (shown.program, lasting(shown.output)) == (actual.program, lasting(actual.output))
+    shown, real = SECTIONS[name]["output"], printed(ran)
+    if os.environ.get("UPDATE"):
+        PAGE.write_text(PAGE.read_text().replace(shown, real))
+    else:
+        assert lasting(real) == lasting(shown)
 
 
-def update(name: str, actual: ShownFailure) -> None:
-    def written(found: re.Match[str]) -> str:
-        if found["name"] != name:
-            return found[0]
-        return f"```py\n{actual.program}```\n\n```text\n$ pyflyte run {name}.py train\n{actual.output}```\n"
+@pytest.mark.soak
+def test_failure_report_is_equal_with_fresh_interpreters(pyflyte: Pyflyte, folder: Path) -> None:
+    """As on macOS, where ranks are no forks."""
+    ran = run_program(pyflyte, folder, "exception", FLYTE_KFPYTORCH_FORK="0")
+    assert lasting(printed(ran)) == lasting(SECTIONS["exception"]["output"])
 
-    PAGE.write_text(SECTION.sub(written, PAGE.read_text()))
+
+def test_notebook_report_contains_the_line_of_the_cell(tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, CELL],
+        env={**os.environ, "FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
+
+    assert shown[0].endswith("(user-error): ValueError at /nowhere/cell-1.py:7 in train")
+    assert shown[1:3] == ["  ValueError: no data", '    ❱ raise ValueError("no data")']

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from flytekit import task, workflow
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, Worker
 
+ONE = Elastic(nnodes=1, nproc_per_node=1)
+
 
 def reduce_on_gpu(backend: str = "nccl") -> list[str]:
     """Return the sum of ones over all ranks, the backend, and the name of the GPU."""
@@ -44,7 +46,7 @@ def shared() -> list[str]:
     return reduce_on_gpu("gloo")
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def hidden() -> list[str]:
     """Hide the GPU from within the task, before CUDA reads the variable."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -54,12 +56,12 @@ def hidden() -> list[str]:
     return [str(torch.cuda.is_available()), backend]
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def too_large() -> None:
     torch.empty(1 << 50, device="cuda")
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def bad_index() -> None:
     """Raise a device-side assertion, which CUDA reports at a later call."""
     table = torch.zeros(4, device="cuda")
@@ -83,7 +85,7 @@ def restarted() -> int:
     return restart
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def loaded() -> float:
     """Read batches with processes of a data loader, into pinned memory."""
     torch.ones(1, device="cuda")
@@ -92,12 +94,12 @@ def loaded() -> float:
     return float(sum(batch.to("cuda", non_blocking=True).sum() for (batch,) in loader))
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def build_weights() -> torch.Tensor:
     return torch.full((3,), 2.0, device="cuda")
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def read_weights(weights: torch.Tensor) -> list[str]:
     return [weights.device.type, str(weights.sum().item())]
 
@@ -107,7 +109,7 @@ def pass_weights() -> list[str]:
     return read_weights(weights=build_weights())
 
 
-@task(task_config=Elastic(nnodes=1, nproc_per_node=1))
+@task(task_config=ONE)
 def holds_memory() -> None:
     """Hold GPU memory until the process is killed."""
     held = torch.ones(1 << 28, device="cuda")

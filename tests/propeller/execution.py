@@ -52,7 +52,6 @@ class Attempt:
     meta: bytes | None = None
     """None until CreateTask has returned."""
     shown: list[ReportedPhase] = field(default_factory=list)
-    deleted: bool = False
     reached: int = 0
     """The position of the last phase, in the order of phases."""
 
@@ -106,12 +105,6 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
         """Abort the execution, as a user does."""
         self._aborting.set()
 
-    def delete(self, attempt: int) -> None:
-        """Call DeleteTask outside of propeller's rules. Raises the error of the call."""
-        meta = self.attempts[attempt].meta
-        assert meta is not None
-        self._wire.delete(meta)
-
     def wait(self, seconds: float = 60) -> Outcome:
         futures.wait([self._outcome], seconds)
         assert self.has_ended, f"no end after {seconds} s: {self.attempts}"
@@ -149,9 +142,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
             self._violations.append(f"{method} raised {call.code().name}: {call.details()}")
         elif method == "CreateTask":
             attempt.meta = call.result().resource_meta
-        elif method == "DeleteTask":
-            attempt.deleted = True
-        else:
+        elif method == "GetTask":
             self._violations += against_the_rules(attempt, call.result().resource)
         return call
 

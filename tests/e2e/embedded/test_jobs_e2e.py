@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from propeller import Execution, Propeller
 
 from backend_plugin.cli.commands import kfpytorch
-from e2e.embedded import people_tasks
+from e2e.propeller_flow import tasks
 from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer, has_text, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -40,7 +40,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def execution(served: RoadServer, tmp_path: Path) -> Iterator[Execution]:
     """Yield an execution with two replicas that have printed their line and still run."""
     wire = served.wire()
-    execution = Propeller(wire, served.store).start(people_tasks.talks, folder=str(tmp_path))
+    execution = Propeller(wire, served.store).start(tasks.talks, folder=str(tmp_path))
     wait_until((tmp_path / "turn.1").exists)
     yield execution
     if not execution.has_ended:
@@ -90,16 +90,13 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
     replicas = [(f"{each['role']}-{each['index']}", each["phase"]) for each in status["replicas"]]
     assert replicas == [(role, "Running") for role in roles]
     assert [each["first_rank"] for each in status["replicas"]] == [0, 1]
-    assert [Path(each["uri"].removeprefix("file://")).is_dir() for each in status["verdict"]["logs"]] == [
-        True,
-        True,
-    ]
+    links = [Path(each["uri"].removeprefix("file://")) for each in status["verdict"]["logs"]]
+    assert [link.is_dir() for link in links] == [True, True]
     assert re.search(rf"^{status['name']} +RUNNING +2/2 ", typed(served, "jobs"), re.MULTILINE)
     assert f"[{roles[1]}] rank 1 speaks\n" in typed(served, "logs", name, "--rank", "1")
 
-    assert typed(served, "cancel", name, "--reason", "wrong data").startswith(
-        f"{status['name']} is cancelled"
-    )
+    cancelled = typed(served, "cancel", name, "--reason", "wrong data")
+    assert cancelled.startswith(f"{status['name']} is cancelled")
     outcome = execution.wait(PATIENCE)
 
     # The cancelled task has retries, but no other attempt follows.
@@ -111,10 +108,8 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
         assert f"rank {rank} speaks\n" in typed(served, "logs", name, "--rank", str(rank))
     lines = following.communicate(timeout=PATIENCE)[0].splitlines()
     spoken = [line for line in lines if line.endswith(" speaks")]
-    assert (spoken, following.returncode) == (
-        [f"[{role}] rank {rank} speaks" for rank, role in enumerate(roles)],
-        0,
-    )
+    assert spoken == [f"[{role}] rank {rank} speaks" for rank, role in enumerate(roles)]
+    assert following.returncode == 0
 
 
 @pytest.mark.parametrize("served", ["pytorchjob"], indirect=True)
@@ -203,7 +198,7 @@ def test_interrupted_demo_ends_its_task_first(tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     demo = subprocess.Popen(
-        [KFPYTORCH, "demo", people_tasks.__file__, "talks", "--input", f"folder={tmp_path}"],
+        [KFPYTORCH, "demo", tasks.__file__, "talks", "--input", f"folder={tmp_path}"],
         env={**plainly(), "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

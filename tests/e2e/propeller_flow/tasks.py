@@ -219,3 +219,15 @@ def counts(folder: str, seconds: float) -> int:
 @task(task_config=ALONE, requests=SMALL)
 def adds(value: int) -> int:
     return value + 1
+
+
+@task(task_config=PAIR, requests=SMALL, retries=2)
+def talks(folder: str) -> int:
+    """Print one line per rank, in the order of the ranks, and then run until stopped."""
+    rank = int(os.environ["RANK"])
+    while len(list(Path(folder).glob("turn.*"))) < rank:
+        time.sleep(0.02)
+    print(f"rank {rank} speaks", flush=True)
+    Path(folder, f"turn.{rank}").touch()
+    time.sleep(FOREVER)
+    return rank

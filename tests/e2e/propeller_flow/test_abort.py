@@ -33,10 +33,9 @@ def test_abort_takes_effect_immediately_in_each_phase(
 ) -> None:
     inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
     execution = road.propeller.prepare(task, inputs, image=image).start()
-    attempt = execution.wait_until(phase)
+    execution.wait_until(phase)
     execution.abort()
-    outcome = wait_for_outcome(execution)
 
-    assert (outcome.phase, attempt.deleted) == ("ABORTED", True)
+    assert wait_for_outcome(execution).phase == "ABORTED"
     assert execution.calls == ["CreateTask 0", "DeleteTask 0"]
     assert road.nothing_runs(execution)

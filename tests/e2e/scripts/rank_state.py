@@ -19,20 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flytekit.bin.entrypoint  # noqa: F401
+import numpy as np
+import torch
+from flytekit.core.data_persistence import FileAccessProvider
+
 from kfpytorch_common.forkserver.child import ChildStart
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
-def _batch() -> Any:
-    """Return a batch of a shuffled loader with worker processes that draw random numbers."""
-    torch = _torch()
-    loader = torch.utils.data.DataLoader(Drawn(), batch_size=16, shuffle=True, num_workers=1)
-    return [batch.tolist() for batch in loader]
 
 
 class Drawn:
@@ -42,21 +34,13 @@ class Drawn:
         return 16
 
     def __getitem__(self, index: int) -> Any:
-        import numpy as np
-
-        return _torch().tensor([index, _torch().rand(()), random.random(), np.random.rand()])
+        return torch.tensor([index, torch.rand(()), random.random(), np.random.rand()])
 
 
-def _numpy() -> Any:
-    import numpy as np
-
-    return np
-
-
-def _flytekit_name() -> str:
-    from flytekit.core.data_persistence import FileAccessProvider
-
-    return str(FileAccessProvider.get_random_string())
+def _batch() -> Any:
+    """Return the batches of a shuffled loader with worker processes that draw random numbers."""
+    loader = torch.utils.data.DataLoader(Drawn(), batch_size=16, shuffle=True, num_workers=1)
+    return [batch.tolist() for batch in loader]
 
 
 def _aiohttp_mask() -> int:
@@ -72,15 +56,15 @@ def _symbol() -> int:
 
 
 INDEPENDENT: dict[str, Callable[[], Any]] = {
-    "torch seed": lambda: _torch().initial_seed(),
-    "torch numbers": lambda: _torch().rand(2).tolist(),
-    "dropout": lambda: _torch().nn.functional.dropout(_torch().ones(64)).tolist(),
-    "initial weights": lambda: [each.tolist() for each in _torch().nn.Linear(2, 2).parameters()],
+    "torch seed": torch.initial_seed,
+    "torch numbers": lambda: torch.rand(2).tolist(),
+    "dropout": lambda: torch.nn.functional.dropout(torch.ones(64)).tolist(),
+    "initial weights": lambda: [each.tolist() for each in torch.nn.Linear(2, 2).parameters()],
     "data loader": _batch,
     "random": random.random,
-    "numpy": lambda: float(_numpy().random.rand()),
-    "numpy generator": lambda: float(_numpy().random.default_rng().random()),
-    "flytekit names": _flytekit_name,
+    "numpy": lambda: float(np.random.rand()),
+    "numpy generator": lambda: float(np.random.default_rng().random()),
+    "flytekit names": lambda: str(FileAccessProvider.get_random_string()),
     "aiohttp masks": _aiohttp_mask,
     "sympy symbols": _symbol,
     "uuid1": lambda: str(uuid.uuid1()),
@@ -93,14 +77,14 @@ INDEPENDENT: dict[str, Callable[[], Any]] = {
 """Values that differ between two interpreters, so that they must differ between two forks."""
 
 EQUAL: dict[str, Callable[[], Any]] = {
-    "torch threads": lambda: [_torch().get_num_threads(), _torch().get_num_interop_threads()],
-    "torch parallel": lambda: _torch().__config__.parallel_info().splitlines(),
+    "torch threads": lambda: [torch.get_num_threads(), torch.get_num_interop_threads()],
+    "torch parallel": lambda: torch.__config__.parallel_info().splitlines(),
     "torch defaults": lambda: [
-        str(_torch().get_default_dtype()),
-        str(_torch().get_default_device()),
-        _torch().is_grad_enabled(),
-        _torch().are_deterministic_algorithms_enabled(),
-        _torch().cuda.is_initialized(),
+        str(torch.get_default_dtype()),
+        str(torch.get_default_device()),
+        torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.cuda.is_initialized(),
     ],
     "python threads": lambda: [each.name for each in threading.enumerate()],
     "native threads": lambda: len([*Path("/proc/self/task").glob("*")]),
@@ -119,9 +103,6 @@ EQUAL: dict[str, Callable[[], Any]] = {
 
 def probe(start: ChildStart) -> int:
     """Write the values of this process to the descriptor of the test."""
-    import flytekit.bin.entrypoint  # noqa: F401
-    import torch  # noqa: F401
-
     values: dict[str, Any] = {}
     for name, read in {**EQUAL, **INDEPENDENT}.items():
         try:
