@@ -3,55 +3,33 @@
 One local run calls all recipes, one after the other, because the import of TRL takes most of the time.
 """
 
-import json
-import os
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
-from recipes.tiny_model import SAMPLES, save_model
+from recipes.tiny_model import SAMPLES, train_all
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-TASKS = Path(__file__).with_name("training.py")
-PYFLYTE = Path(sys.executable).with_name("pyflyte")
 # The loss of GRPO is relative to other answers, so it does not fall.
 FALLING = ("sft", "dpo", "kto", "distill")
 
 pytestmark = pytest.mark.timeout(600)
 
 
+@dataclass(frozen=True)
 class Run:
     """A local run of all recipes."""
 
-    def __init__(self, folder: Path, ranks: int) -> None:
-        self.folder, self.ranks = folder, ranks
-        self.student = save_model(folder / "student", seed=1)
-        models = ["--student", self.student, "--teacher", save_model(folder / "teacher", seed=2)]
-        done = subprocess.run(
-            [PYFLYTE, "run", TASKS, "train_all", *models, "--folder", folder],
-            env={**os.environ, **self.environment},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        self.results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    folder: Path
+    ranks: int
+    results: dict[str, Any]
 
     @property
-    def environment(self) -> dict[str, str]:
-        """Variables for runs without downloads, with a thread for each rank, on the CPU."""
-        return {
-            "CUDA_VISIBLE_DEVICES": "",
-            "FLYTE_KFPYTORCH_LOCAL": str(self.ranks),
-            "FLYTE_KFPYTORCH_LOG_DIR": str(self.folder / "logs"),
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(TASKS.parents[1]),
-        }
+    def student(self) -> Path:
+        return self.folder / "student"
 
     def load_base(self) -> PreTrainedModel:
         return AutoModelForCausalLM.from_pretrained(self.student)
@@ -59,7 +37,11 @@ class Run:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two processes"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return Run(tmp_path_factory.mktemp("recipes"), request.param)
+    folder, ranks = tmp_path_factory.mktemp("recipes"), request.param
+    # On the CPU, with a thread for each rank.
+    env = {"CUDA_VISIBLE_DEVICES": "", "FLYTE_KFPYTORCH_LOCAL": str(ranks), "OMP_NUM_THREADS": "1"}
+    env["FLYTE_KFPYTORCH_LOG_DIR"] = str(folder / "logs")
+    return Run(folder, ranks, train_all(folder, **env))
 
 
 def find_changed(before: torch.nn.Module, after: torch.nn.Module) -> set[str]:

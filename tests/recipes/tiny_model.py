@@ -1,6 +1,11 @@
-"""A model with 30,000 parameters, with a tokenizer for single characters, and samples of every kind."""
+"""A model with 30,000 parameters, a tokenizer for single characters, samples, and a run of all recipes."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -50,3 +55,22 @@ def save_model(folder: Path, *, seed: int) -> str:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return str(folder)
+
+
+def train_all(folder: Path, **env: str) -> dict[str, Any]:
+    """Run all recipes with models in a folder, without downloads, and return their results."""
+    student, teacher = (
+        save_model(folder / name, seed=seed) for seed, name in enumerate(("student", "teacher"), 1)
+    )
+    models = ["--student", student, "--teacher", teacher, "--folder", folder]
+    tasks = Path(__file__).with_name("training.py")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("pyflyte"), "run", tasks, "train_all", *models],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(tasks.parents[1]), **env},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results

@@ -2,21 +2,16 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from backend_plugin.core.observed import Condition, Event, Job, Pod
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell.cluster import LogRequest, ObjectName, Record
+from e2e.embedded.running_pods import Found, Manifest, wait_until
 
-Manifest = dict[str, Any]
-Found = TypeVar("Found")
-
-PATIENCE = 20.0
-"""Seconds until a wait fails. Most waits take tenths of a second."""
 OURS = "kfpytorch.flyte.org/job"
 
 
@@ -26,7 +21,6 @@ class RecordedObjects:
     def __init__(self) -> None:
         self.records: dict[type[Record], dict[tuple[str, str], Record]] = {}
         self.changes: list[Record] = []
-        self._news = asyncio.Event()
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
         self.records[kind] = {}
@@ -38,11 +32,9 @@ class RecordedObjects:
         name = getattr(record, "name", "") if not isinstance(record, Event) else str(len(self.changes))
         self.records[type(record)][namespace, name] = record
         self.changes.append(record)
-        self._news.set()
 
     def drop_record(self, kind: type[Record], name: ObjectName) -> None:
         self.records[kind].pop((name.namespace, name.name), None)
-        self._news.set()
 
     def job(self, name: str = "j") -> Job | None:
         return self.records[Job].get(("a", name))
@@ -66,16 +58,9 @@ class RecordedObjects:
         job = self.job(name)
         return {} if job is None else {each.type: each.true for each in job.conditions}
 
-    async def wait_until(self, what: Callable[[], Found]) -> Found:
+    async def wait_until(self, find: Callable[[], Found]) -> Found:
         """Wait for the first true result and return it."""
-        give_up = time.monotonic() + PATIENCE
-        while not (found := what()):
-            assert time.monotonic() < give_up, f"still {self.records}"
-            self._news.clear()
-            # Some awaited conditions change without an event of the cluster.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._news.wait(), 0.05)
-        return found
+        return await wait_until(find, self.records)
 
     async def state(self, kind: str, name: str = "j") -> None:
         """Wait until a job has this condition."""

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,35 +26,30 @@ QUICK = RestartBackoff(first=0.05, most=0.1)
 NUMBERS = itertools.count()
 
 
+async def wait_until(find: Callable[[], Found], state: object) -> Found:
+    """Wait for the first true result and return it. The error contains `state`."""
+    give_up = time.monotonic() + PATIENCE
+    while not (found := find()):
+        assert time.monotonic() < give_up, f"still {state}"
+        await asyncio.sleep(0.01)
+    return found
+
+
 class ReportedStatuses:
     """A recorder of the kubelet's reports."""
 
     def __init__(self) -> None:
         self.statuses: dict[str, list[Manifest]] = {}
         self.ended: list[str] = []
-        self._news = asyncio.Event()
 
     def on_status(self, uid: str, status: Manifest) -> None:
         self.statuses.setdefault(uid, []).append(status)
-        self._news.set()
 
     def on_terminated(self, uid: str) -> None:
         self.ended.append(uid)
-        self._news.set()
 
-    async def wait_until(self, what: Callable[[], Found]) -> Found:
-        """Wait for the first true result and return it."""
-
-        async def waiting() -> Found:
-            while not (found := what()):
-                self._news.clear()
-                await self._news.wait()
-            return found
-
-        try:
-            return await asyncio.wait_for(waiting(), PATIENCE)
-        except (asyncio.TimeoutError, TimeoutError):
-            raise AssertionError(f"still {self.statuses} {self.ended}") from None
+    async def wait_until_ended(self, uid: str) -> None:
+        await wait_until(lambda: uid in self.ended, vars(self))
 
 
 class RunningNode:
@@ -83,13 +79,11 @@ class RunningNode:
             statuses = self.reported.statuses.get(uid(pod), [])
             return statuses[-1] if statuses and what(statuses[-1]) else None
 
-        found = await self.reported.wait_until(last)
-        assert found is not None
-        return found
+        return await wait_until(last, self.reported.statuses)
 
     async def terminated(self, pod: Manifest, grace: float) -> Manifest:
         await self.kubelet.terminate_pod(uid(pod), grace)
-        await self.reported.wait_until(lambda: uid(pod) in self.reported.ended)
+        await self.reported.wait_until_ended(uid(pod))
         return self.reported.statuses[uid(pod)][-1]
 
     async def lines(self, pod: Manifest, container: str = "main", **request: Any) -> list[str]:

@@ -1,5 +1,7 @@
 """Jobs in an embedded cluster with real processes, from the manifest to the end."""
 
+import json
+
 import pytest
 
 from backend_plugin.core.dialects.table import read_job
@@ -139,7 +141,7 @@ async def test_deleted_pod_receives_sigterm_and_its_grace_period(cluster, record
 def with_group(made):
     """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
-    annotations = {companions.ANNOTATION: companions.encode([group])}
+    annotations = {companions.ANNOTATION: json.dumps([group])}
     metadata = {**made["metadata"], "annotations": annotations}
     (manifest,) = companions.read_companions(read_job({**made, "metadata": metadata}))
     return manifest

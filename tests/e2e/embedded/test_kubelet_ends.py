@@ -87,7 +87,7 @@ async def test_ended_and_unknown_pods_terminate_immediately(kubelet):
     await kubelet.ran(of)
     assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
     await kubelet.kubelet.terminate_pod(uid(never), 30)
-    await kubelet.reported.wait_until(lambda: uid(never) in kubelet.reported.ended)
+    await kubelet.reported.wait_until_ended(uid(never))
 
 
 async def test_pod_in_restart_backoff_can_be_terminated(tmp_path):

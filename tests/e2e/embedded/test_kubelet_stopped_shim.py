@@ -54,7 +54,7 @@ async def test_shim_stopped_during_pod_termination_is_killed(kubelet):
     while await kubelet.lines(of) != ["ready", "told"]:
         await asyncio.sleep(0.01)
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-    await kubelet.reported.wait_until(lambda: uid(of) in kubelet.reported.ended)
+    await kubelet.reported.wait_until_ended(uid(of))
     assert marked(kubelet.root) == []
 
 
