@@ -70,7 +70,6 @@ _ELSEWHERE: Final = frozenset({"kfpytorch.gang"})
 
 
 def read(name: str) -> Any:
-    """Read a YAML or JSON file of the chart."""
     return yaml.safe_load((CHART / name).read_text())
 
 
@@ -118,7 +117,6 @@ def demanding(part: Mapping[str, Any], defaults: Mapping[str, Any], path: str = 
 
 
 def default(path: str) -> Any:
-    """Return the value at a path in `values.yaml`."""
     found = read("values.yaml")
     for key in path.split("."):
         found = found[key]
@@ -126,7 +124,6 @@ def default(path: str) -> Any:
 
 
 def type_of(part: Mapping[str, Any]) -> str:
-    """Return the type as text for the page."""
     if "enum" in part:
         return ", ".join(f"`{each}`" for each in part["enum"] if each)
     kind = "section" if "$ref" in part else part["type"]

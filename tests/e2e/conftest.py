@@ -24,8 +24,6 @@ MARK = "KFPYTORCH_TEST_MARK"
 
 @dataclass
 class Ran:
-    """The result of a run."""
-
     code: int
     out: str
     err: str

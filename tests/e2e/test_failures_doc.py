@@ -42,7 +42,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_program(pyflyte: Pyflyte, folder: Path, name: str, **env: str) -> Ran:
-    """Run a program of the page."""
     (folder / f"{name}.py").write_text(SECTIONS[name]["program"])
     ran = pyflyte.run(folder / f"{name}.py", "train", **env)
     assert pyflyte.left() == ([], [])

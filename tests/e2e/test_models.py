@@ -11,8 +11,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 
 class Net(nn.Module):
-    """A user's model with one weight."""
-
     def __init__(self, weight: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor([weight]))

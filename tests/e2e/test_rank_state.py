@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 
 def read_state(server: launch.ForkServer, directory: Path) -> dict[str, Any]:
-    """Return the state of a new process of `server`."""
     env = {**os.environ, "OMP_NUM_THREADS": "2", "TZ": "Asia/Tokyo", "TMPDIR": str(directory)}
     reader, writer = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
@@ -34,7 +33,6 @@ def read_state(server: launch.ForkServer, directory: Path) -> dict[str, Any]:
 
 
 def read_states(directory: Path, count: int, *, forks: bool) -> list[dict[str, Any]]:
-    """Return the states of new forks or of new interpreters."""
     preload = (*prestart.PRELOAD, "tests.e2e.scripts.frozen") if forks else ()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLYTE_KFPYTORCH_FORK", str(int(forks)))
@@ -55,7 +53,6 @@ def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path: Path) 
 
 
 def gather(value: Any) -> list[Any]:
-    """Return the value of each rank."""
     dist.init_process_group("gloo")
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)

@@ -111,7 +111,6 @@ def pass_weights() -> list[str]:
 
 @task(task_config=ONE)
 def holds_memory() -> None:
-    """Hold GPU memory until the process is killed."""
     held = torch.ones(1 << 28, device="cuda")
     torch.cuda.synchronize()
     Path(os.environ["READY"]).touch()

@@ -27,12 +27,10 @@ def call(pyflyte: Pyflyte, name: str, **env: str) -> Ran:
 
 
 def value(ran: Ran) -> object:
-    """Return the printed result of a run."""
     return ast.literal_eval(ran.out.splitlines()[-1])
 
 
 def query_gpus(query: str, *options: str) -> str:
-    """Return the values that nvidia-smi prints for a query."""
     command = ["nvidia-smi", f"--query-{query}", "--format=csv,noheader,nounits", *options]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

@@ -46,8 +46,6 @@ class Aborted(Exception):
 
 @dataclass
 class Attempt:
-    """The record of an attempt."""
-
     number: int
     meta: bytes | None = None
     """None until CreateTask has returned."""
@@ -60,15 +58,12 @@ class Attempt:
         return [each.phase for each in self.shown]
 
     def message(self, phase: str) -> str:
-        """Return the message that was published with this phase."""
         (found,) = [each.message for each in self.shown if each.phase == phase]
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of an execution."""
-
     phase: str
     """SUCCEEDED, FAILED or ABORTED."""
     attempts: Sequence[Attempt]
@@ -102,7 +97,6 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
         return self
 
     def abort(self) -> None:
-        """Abort the execution, as a user does."""
         self._aborting.set()
 
     def wait(self, seconds: float = 60) -> Outcome:
@@ -212,14 +206,11 @@ def phase_of(resource: agent_pb2.Resource) -> str:
 
 
 class Propeller:
-    """Runs tasks with a connector."""
-
     def __init__(self, wire: Wire, store: Path) -> None:
         self._wire = wire
         self._store = store
 
     def prepare(self, task: PythonTask, inputs: Mapping[str, Any], image: str = "image:1") -> Execution:
-        """Return an execution that is not started."""
         settings = SerializationSettings(
             project="project",
             domain="development",

@@ -43,11 +43,9 @@ class Wire:
         self._options = {"timeout": DEADLINE, "metadata": self.metadata}
 
     def create(self, request: agent_pb2.CreateTaskRequest) -> bytes:
-        """Create a task and return its reference."""
         return bytes(self._tasks.CreateTask(request, **self._options).resource_meta)
 
     def get(self, meta: bytes, output_prefix: str) -> agent_pb2.Resource:
-        """Return the state of a task."""
         request = agent_pb2.GetTaskRequest(
             task_type="pytorch", resource_meta=meta, task_category=_CATEGORY, output_prefix=output_prefix
         )

@@ -21,8 +21,6 @@ pytestmark = pytest.mark.timeout(600)
 
 @dataclass(frozen=True)
 class Run:
-    """A local run of all recipes."""
-
     folder: Path
     ranks: int
     results: dict[str, Any]

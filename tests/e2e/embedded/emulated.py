@@ -54,7 +54,6 @@ class RecordedObjects:
         return [each for each in self.changes if isinstance(each, Event) and each.reason == reason]
 
     def states(self, name: str = "j") -> dict[str, bool]:
-        """Return the conditions of a job, in the order in which they were written."""
         job = self.job(name)
         return {} if job is None else {each.type: each.true for each in job.conditions}
 
@@ -63,11 +62,9 @@ class RecordedObjects:
         return await wait_until(find, self.records)
 
     async def state(self, kind: str, name: str = "j") -> None:
-        """Wait until a job has this condition."""
         await self.wait_until(lambda: self.states(name).get(kind))
 
     async def phase(self, phase: str, *pods: str) -> None:
-        """Wait until these pods have this phase."""
         await self.wait_until(lambda: all(self.phases.get(each) == phase for each in pods))
 
     async def scheduled(self, name: str = "j-worker-0", *, but: Iterable[str] = ()) -> Condition:
@@ -102,7 +99,6 @@ async def opened(state: Path, **options: Any) -> AsyncIterator[tuple[EmbeddedClu
 
 
 def job(name: str = "j", *, run_policy: Manifest | None = None, **roles: Manifest) -> Manifest:
-    """Build a job with our label and these replica roles."""
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -139,12 +135,10 @@ def named(name: str = "j") -> ObjectName:
 
 
 async def lines(cluster: EmbeddedCluster, pod: str) -> list[str]:
-    """Return the log lines of the training container of a pod."""
     return [line.text async for line in cluster.read_log(named(pod), LogRequest(container="pytorch"))]
 
 
 async def read_first_line(cluster: EmbeddedCluster, pod: str) -> str:
-    """Wait for the first log line of the training container of a pod."""
     while not (found := await lines(cluster, pod)):
         await asyncio.sleep(0.02)
     return found[0]

@@ -36,8 +36,6 @@ async def wait_until(find: Callable[[], Found], state: object) -> Found:
 
 
 class ReportedStatuses:
-    """A recorder of the kubelet's reports."""
-
     def __init__(self) -> None:
         self.statuses: dict[str, list[Manifest]] = {}
         self.ended: list[str] = []
@@ -53,8 +51,6 @@ class ReportedStatuses:
 
 
 class RunningNode:
-    """A kubelet with its recorder."""
-
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
         self.reported = ReportedStatuses()
@@ -143,12 +139,10 @@ def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Ma
 
 
 def get_terminated(status: Manifest, number: int = 0) -> Manifest:
-    """Return the terminated state of a container."""
     return status["containerStatuses"][number]["state"]["terminated"]
 
 
 def waits(status: Manifest, number: int = 0) -> tuple[str, str]:
-    """Return the reason and the message of a waiting container."""
     waiting = status["containerStatuses"][number]["state"].get("waiting", {})
     return waiting.get("reason", ""), waiting.get("message", "")
 

@@ -171,7 +171,6 @@ def test_readme_shows_the_output_of_the_demo(tmp_path: Path) -> None:
 
 
 def shown_on(page: Path) -> str:
-    """Return the output below the command on the page."""
     (block,) = re.findall(r"^```text\n\$ make demo\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     return block
 

@@ -33,7 +33,6 @@ def with_daemon(script, **fields):
 
 
 async def started(kubelet, of):
-    """Run a pod and wait for its first output."""
     await kubelet.run(of)
     await anext(kubelet.kubelet.read_log(uid(of), LogRequest(container="main", follow=True)))
 

@@ -22,8 +22,6 @@ PATIENCE = 20
 
 
 class Server:
-    """A process that runs a kubelet."""
-
     def __init__(self, root: Path, *pods: dict, durable: bool = False) -> None:
         described = root / "pods.json"
         described.write_text(json.dumps(pods))
@@ -227,7 +225,6 @@ def test_pods_start_once_although_servers_are_killed(tmp_path, durable, rounds):
 
 
 def ends(server, left):
-    """Return the final statuses of these pods."""
     found = []
     while left:
         who, status = next(server.read_messages())

@@ -28,7 +28,6 @@ def no_more_files():
 
 
 async def stopped(kubelet, of):
-    """Run a pod and stop its shim."""
     await kubelet.run(of)
     await kubelet.phase(of, "Running")
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)

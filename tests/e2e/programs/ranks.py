@@ -16,5 +16,4 @@ def gather(value):
 
 
 def rank():
-    """Return the rank of this process."""
     return int(os.environ["RANK"])

@@ -40,7 +40,6 @@ class RoadServer:
         return self
 
     def spawn(self) -> None:
-        """Start the process without waiting."""
         command = [KFPYTORCH, "serve", "--cluster", "embedded", "--port", str(self._port)]
         command += ["--state-dir", self.state, "--settings", self.root / "settings.yaml"]
         command += ["--token-file", self.root / "token", "--output-prefixes", self.store.as_uri()]
@@ -51,7 +50,6 @@ class RoadServer:
             )
 
     def listen(self) -> None:
-        """Wait until the server listens."""
         self._port = wait_until(self._read_port, PATIENCE)
 
     def _read_port(self) -> int:

@@ -209,7 +209,6 @@ def restarts_in_place(folder: str) -> int:
 
 @task(task_config=ALONE, requests=SMALL, retries=50)
 def counts(folder: str, seconds: float) -> int:
-    """Record the start and the end of the task."""
     note(folder, "started")
     time.sleep(seconds)
     note(folder, "ended")

@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 @pytest.fixture(scope="module")
 def trainer(serve: Callable[..., Road]) -> Road:
-    """Return a server that creates TrainJobs."""
     return serve(settings={"kfpytorch": {"dialect": "trainjob"}})
 
 

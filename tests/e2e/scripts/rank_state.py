@@ -28,8 +28,6 @@ from kfpytorch_common.forkserver.child import ChildStart
 
 
 class Drawn:
-    """A dataset with random augmentation."""
-
     def __len__(self) -> int:
         return 16
 
