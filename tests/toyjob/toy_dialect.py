@@ -11,7 +11,7 @@ from backend_plugin.core.job import TrainingJob
 from backend_plugin.core.job_metadata import read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
 from backend_plugin.core.plan import JobDraft
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
+from backend_plugin.core.reading import get_time
 from backend_plugin.core.values import Manifest
 
 RESOURCE = JobResource(group="toys.example.com", version="v1beta1", kind="ToyJob", plural="toyjobs")
@@ -49,25 +49,17 @@ def _head(metadata: Mapping[str, Any]) -> Manifest:
 
 
 def read(manifest: Manifest) -> Job:
-    spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
-    seconds = get_int(spec, "seconds")
+    spec, status = manifest["spec"], manifest.get("status") or {}
+    seconds = spec.get("seconds")
     return Job(
         dialect=RESOURCE.kind,
         **read_job_metadata(manifest),
-        groups=tuple(
-            ReplicaSpec(role=get_text(each, "team").lower(), replicas=get_int(each, "size") or 0)
-            for each in get_mappings(spec, "teams")
-        ),
-        clean_pod_policy=get_text(spec, "keep"),
+        groups=tuple(ReplicaSpec(role=each["team"].lower(), replicas=each["size"]) for each in spec["teams"]),
+        clean_pod_policy=spec.get("keep", ""),
         active_deadline=None if seconds is None else timedelta(seconds=seconds),
         conditions=tuple(
-            Condition(
-                type=STATES[get_text(each, "state")],
-                true=True,
-                message=get_text(each, "note"),
-                since=get_time(each, "at"),
-            )
-            for each in get_mappings(status, "history")
+            Condition(type=STATES[each["state"]], true=True, since=get_time(each, "at"))
+            for each in status.get("history", ())
         ),
         started=get_time(status, "began"),
         completed=get_time(status, "over"),
@@ -94,7 +86,7 @@ DIALECT = Dialect(
     build_probe=build_probe,
     read=read,
     fields=Fields,
-    is_suspended=lambda manifest: get_mapping(manifest, "spec").get("paused") is True,
+    is_suspended=lambda manifest: manifest["spec"].get("paused") is True,
     end_spec={"seconds": 1, "keep": "Running"},
     suspend_spec={"paused": True},
     build_stop_spec=build_stop_spec,

@@ -56,17 +56,12 @@ async def test_recreated_pod_is_counted_once_after_failed_store_writes(state, tm
         assert await count_restarts(cluster, recorded) == 1
 
 
-@pytest.fixture
-def limits():
-    """Yield a function that sets the soft limit of this process, and restore the limit at the end."""
+async def test_server_raises_its_open_file_limit(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield lambda soft: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-async def test_server_raises_its_open_file_limit(tmp_path, limits):
-    limits(300)
-
-    async with opened(tmp_path):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        assert soft == hard > 300
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, before[1]))
+    try:
+        async with opened(tmp_path):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            assert soft == hard > 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -43,13 +43,6 @@ def daemons(kubelet, of):
     return [int(each.name) for each in sorted(found, key=lambda each: each.stat().st_mtime_ns)]
 
 
-async def test_daemon_process_ends_with_its_container(kubelet):
-    of = pod(with_daemon("echo started"), volumes=[DATA])
-    status = await kubelet.ran(of)
-    (daemon,) = daemons(kubelet, of)
-    assert (status["phase"], is_alive(daemon)) == ("Succeeded", False)
-
-
 async def test_daemon_of_an_ended_container_is_killed_while_others_run(kubelet):
     sidecar = shell("while :; do sleep 0.01; done", "sidecar", restartPolicy="Always")
     of = pod(with_daemon("exit 1"), policy="OnFailure", initContainers=[sidecar], volumes=[DATA])

@@ -42,21 +42,6 @@ async def test_pod_of_a_stopped_shim_ends_after_its_grace_period(kubelet):
     assert marked(kubelet.root) == []
 
 
-@impatient
-async def test_shim_stopped_during_pod_termination_is_killed(kubelet):
-    of = pod(shell("trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done"))
-    await kubelet.run(of)
-    await kubelet.phase(of, "Running")
-    while await kubelet.lines(of) != ["ready"]:
-        await asyncio.sleep(0.01)
-    await kubelet.kubelet.terminate_pod(uid(of), 0.5)
-    while await kubelet.lines(of) != ["ready", "told"]:
-        await asyncio.sleep(0.01)
-    os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
-    await kubelet.reported.wait_until_ended(uid(of))
-    assert marked(kubelet.root) == []
-
-
 @pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])
 @impatient
 async def test_stopped_shim_does_not_block_pod_removal_or_close(kubelet, how):
