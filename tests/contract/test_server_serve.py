@@ -128,20 +128,9 @@ def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
     for named in ((), ("--server", tls.endpoint)):
         done = jobs(tls.state, *named)
         assert (done.exit_code, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("health", "--service", "foo"), "no health service foo"),
-        (("runtimes", "packages", "x"), "embedded cluster cannot list the packages"),
-        (("jobs", "--token", "wrong"), "server.json in the server's state directory"),
-    ],
-)
-def test_rejected_requests_of_commands_are_explained(tls, arguments, message) -> None:
-    done = CliRunner().invoke(kfpytorch, [*arguments, "--server", str(tls.state)])
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert message in done.stderr
+    refused = CliRunner().invoke(kfpytorch, ["runtimes", "packages", "x", "--server", str(tls.state)])
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "embedded cluster cannot list the packages" in refused.stderr
 
 
 def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
@@ -160,32 +149,22 @@ def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
         tls.process.send_signal(signal.SIGCONT)
 
 
-@pytest.fixture
-def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the doctor find no server of this user."""
-    monkeypatch.setenv("KFPYTORCH_STATE_DIR", str(tmp_path / "none"))
-
-
-def probe(address: str, ca: Path | str = "") -> ProbeResult:
-    server = Server(address=address, ca=str(ca))
+def probe(address: str, token: str = "", ca: Path | str = "") -> ProbeResult:
+    """Return what the doctor finds at an address that is not a server of this user."""
+    server = Server(address=address, token=token, ca=str(ca))
     found = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server)).connector
     assert found is not None
     return found
 
 
-@pytest.mark.usefixtures("foreign")
-def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls, monkeypatch):
-    monkeypatch.setenv("KFPYTORCH_TOKEN", tls.token)
-    stranger = probe(tls.endpoint)
+def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls):
+    stranger = probe(tls.endpoint, tls.token)
     assert "from a CA that is not trusted here" in stranger.trouble
-    assert "name the file of its authority: --ca FILE" in stranger.trouble
     certificate = tls.state.parent / "tls.crt"
-    assert probe(tls.endpoint, certificate).trouble == ""
-    monkeypatch.delenv("KFPYTORCH_TOKEN")
-    assert "rejects the token" in probe(tls.endpoint, certificate).trouble
+    assert probe(tls.endpoint, tls.token, certificate).trouble == ""
+    assert "rejects the token" in probe(tls.endpoint, "", certificate).trouble
 
 
-@pytest.mark.usefixtures("foreign")
 async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
     async def reset(_: object, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
