@@ -92,18 +92,6 @@ async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(served)
     assert phases(served) == {}
 
 
-async def test_unexpected_list_error_does_not_block_the_verdict(served, caplog):
-    async def broken(*_: str) -> None:
-        raise KeyError("x")
-
-    served.cluster.list_pods = broken  # No real cluster raises this.
-    meta = await served.create()
-    served.cluster.status(name_of(meta), status("Failed"))
-    await wait_until(lambda: all(entry.read for entry in served.cache))
-    assert await is_phase(served, meta, "RETRYABLE_FAILED")
-    assert "internal error: an operation stopped" in caplog.text
-
-
 async def test_unfinished_pods_of_a_succeeded_job_are_deleted_even_if_created_later(served):
     meta = await served.create()
     name = name_of(meta)
