@@ -33,7 +33,7 @@ ASYNC = "/flyteidl.service.AsyncAgentService/"
 CONTAINER = {"image": "train:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
 NAMESPACE = "flytesnacks-development"
 KEY = "of-the-tests" * 3
-OF_CLUSTER = {"now", "nodes", "capabilities"}
+OF_CLUSTER = {"now", "nodes", "capabilities", "watch_status"}
 
 
 def template(workers: int = 1, options: Mapping[str, Any] = {}, **fields: Any) -> TaskTemplate:
@@ -66,11 +66,21 @@ class Served:
     """A running server and its environment."""
 
     cluster: ScriptedCluster
-    cache: Cache
-    orders: BackgroundOperations
+    parts: ServerParts
     channel: grpc.aio.Channel
     store: Path
-    tasks: connector_service.ConnectorService
+
+    @property
+    def tasks(self) -> connector_service.ConnectorService:
+        return self.parts.tasks
+
+    @property
+    def cache(self) -> Cache:
+        return self.parts.tasks.cache
+
+    @property
+    def orders(self) -> BackgroundOperations:
+        return self.parts.orders
 
     def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
@@ -152,9 +162,8 @@ async def serving(
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
     parts, fronts = assemble(store, cluster, platform, **fields)
-    tasks = parts.tasks
     # No setting has the period of the resync.
-    tasks.keeper._seconds = tasks.keeper.deleter._seconds = seconds
+    parts.tasks.keeper._seconds = parts.tasks.keeper.deleter._seconds = seconds
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(tuple(fronts))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -162,7 +171,7 @@ async def serving(
     life = asyncio.create_task(parts.run())
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
     try:
-        yield Served(cluster, tasks.cache, parts.orders, channel, store, tasks)
+        yield Served(cluster, parts, channel, store)
     finally:
         await channel.close()
         await server.stop(0)

@@ -1,68 +1,41 @@
 """Calls to a server that cannot list the jobs of its cluster."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
 import pytest
-from kube_server import KubeServer, kubeconfig
-from kube_world import JOBS, NAME, job
-from serving import build_creation, wait_until
+from kube_server import KubeServer
+from kube_world import JOBS, NAME, job, opened, options
+from serving import Served, serving, wait_until
+from tiny_service import code_of
 
-from backend_plugin.cli import clusters, serve_settings, server_assembly
 from backend_plugin.core.job_lookup import JobNotFound
 from backend_plugin.shell import connector_service, job_service
 from backend_plugin.shell.cluster import ClusterUnavailable
-from backend_plugin.shell.rpc_handlers import CallFailed
+from backend_plugin.shell.job_service import JobService
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
-
-
-async def list_names(jobs: job_service.JobService) -> list[str]:
-    return [job.name async for part in jobs.list_jobs(wire.ListJobsRequest()) for job in part.jobs]
-
-
-async def watch_first(jobs: job_service.JobService) -> str:
-    return (await anext(jobs.watch_jobs(wire.WatchJobsRequest()))).job.name
-
-
-async def read_logs(jobs: job_service.JobService) -> None:
-    await anext(jobs.read_logs(wire.ReadLogsRequest(name=NAME)))
-
-
-Call = Callable[[job_service.JobService], Awaitable[object]]
-CALLS: dict[str, Call] = {
-    "list": list_names,
-    "watch": watch_first,
+CALLS: dict[str, Callable[[JobService], Awaitable[object]]] = {
+    "list": lambda jobs: anext(jobs.list_jobs(wire.ListJobsRequest())),
+    "watch": lambda jobs: anext(jobs.watch_jobs(wire.WatchJobsRequest())),
     "watch one": lambda jobs: anext(jobs.watch_jobs(wire.WatchJobsRequest(name=NAME))),
     "get": lambda jobs: jobs.get_job(wire.GetJobRequest(name=NAME)),
-    "logs": read_logs,
+    "logs": lambda jobs: anext(jobs.read_logs(wire.ReadLogsRequest(name=NAME))),
     "cancel": lambda jobs: jobs.cancel_job(wire.CancelJobRequest(name=NAME)),
 }
 
 
 @asynccontextmanager
-async def assembled(server: KubeServer, folder: Path) -> AsyncIterator[server_assembly.ServerParts]:
-    """Run the parts of a server as `kfpytorch serve` assembles them, without its port."""
-    flags = {
-        "cluster": "kubernetes",
-        "kubernetes.kubeconfig": kubeconfig(server, folder / "config"),
-        "state-dir": str(folder),
-        "output-prefixes": "s3://*",
-    }
-    configuration = serve_settings.read_configuration(None, flags)
-    async with AsyncExitStack() as stack:
-        here = await clusters.open_cluster(stack, configuration)
-        parts = server_assembly.assemble_server(here, configuration.server.settings)
-        running = asyncio.create_task(parts.run())
-        try:
-            yield parts
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
+async def starting(server: KubeServer, folder: Path) -> AsyncIterator[Served]:
+    """Run a connector that may not be ready."""
+    async with (
+        opened(options(server, folder)) as cluster,
+        serving(folder, cluster, watch_status=cluster.watch_status, namespaces=("*",)) as here,
+    ):
+        yield here
 
 
 @pytest.fixture(autouse=True)
@@ -72,41 +45,33 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connector_service, "_CREATE_SECONDS", 1.0)
 
 
-async def test_unknown_job_is_reported_with_the_kind_that_cannot_be_listed(
-    server: KubeServer, tmp_path: Path
-) -> None:
+async def test_unknown_job_is_reported_with_the_kind_that_cannot_be_listed(server, tmp_path):
     server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
     server.forbidden |= {"list trainjobs", "list events"}
-    async with assembled(server, tmp_path) as parts:
-        await wait_until(parts.tasks.cache.ready.is_set)
+    async with starting(server, tmp_path) as here:
+        await wait_until(here.cache.ready.is_set)
         with pytest.raises(JobNotFound, match=r"resources: \[trainjobs\], verbs: \[list, watch\]") as failed:
-            await parts.jobs.get_job(wire.GetJobRequest(name=NAME))
+            await here.parts.jobs.get_job(wire.GetJobRequest(name=NAME))
     assert "events" not in str(failed.value)
 
 
-async def test_calls_fail_with_the_missing_rule_while_jobs_cannot_be_listed(
-    server: KubeServer, tmp_path: Path
-) -> None:
+async def test_calls_fail_with_the_missing_rule_while_jobs_cannot_be_listed(server, tmp_path):
     server.apply(JOBS, job())
     server.forbidden |= {"list pytorchjobs", "list trainjobs"}
-    async with assembled(server, tmp_path) as parts:
-        cache = parts.tasks.cache
-        await wait_until(lambda: RULE in cache.describe_incompleteness())
+    async with starting(server, tmp_path) as here:
+        await wait_until(lambda: RULE in here.cache.describe_incompleteness())
         for name, call in CALLS.items():
             with pytest.raises(ClusterUnavailable) as failed:
-                await call(parts.jobs)
+                await call(here.parts.jobs)
             assert RULE in str(failed.value), name
-        with pytest.raises(CallFailed) as late:
-            await parts.tasks.create_task(build_creation().SerializeToString())
-        assert late.value.code is grpc.StatusCode.UNAVAILABLE
-        assert RULE in late.value.details
+        code, details = await code_of(here.create())
+    assert (code, RULE in details) == (grpc.StatusCode.UNAVAILABLE, True)
 
 
-async def test_first_list_is_awaited(
-    server: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_first_list_is_awaited(server, tmp_path, monkeypatch):
     monkeypatch.setattr(job_service, "_READY_SECONDS", 30.0)
     server.apply(JOBS, job())
-    async with assembled(server, tmp_path) as parts:
-        assert await list_names(parts.jobs) == [NAME]
-        assert parts.tasks.cache.describe_incompleteness() == ""
+    async with starting(server, tmp_path) as here:
+        (part,) = [part async for part in here.parts.jobs.list_jobs(wire.ListJobsRequest())]
+        assert [each.name for each in part.jobs] == [NAME]
+        assert here.cache.describe_incompleteness() == ""
