@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -30,51 +31,66 @@ def ago(seconds: float) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def build_set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+def format_time(seconds: float) -> str:
+    """Return the time so many seconds after a fixed one."""
+    return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
+
+
 LABEL = table.DEFAULT.labels.job_name
 _READERS = {"PyTorchJob": read_job, "TrainJob": read_job, "Pod": read_pod, "Event": read_event}
 
 
+@dataclass(eq=False)
 class ScriptedCluster:
     """Stores objects by kind, namespace and name, and sends every change to its sinks."""
 
-    def __init__(self) -> None:
-        self.objects: dict[tuple[str, str, str], Any] = {}
-        self.calls: list[str] = []
-        self.awaited: list[str] = []
-        """The names of the patches and deletions that a caller waits for."""
-        self.away = False
-        """All requests raise `ClusterUnavailable`."""
-        self.slow = asyncio.Event()
-        """While it is clear, requests wait before they are processed."""
-        self.slow.set()
-        self.late = asyncio.Event()
-        """While it is clear, requests are processed, and their responses wait."""
-        self.late.set()
-        self.deaf = False
-        """Changes are not sent, as with a watch that hangs."""
-        self.blind = False
-        """Pods may not be listed."""
-        self.refusal: Exception | None = None
-        self.may_not_stop: Exception | None = None
-        self.templates: list[Manifest] = []
-        self.lines: dict[str, list[str]] = {}
-        self.foreign: list[Job] = []
-        self.runtimes: list[Runtime] = []
-        self.owners: dict[tuple[str, str], OwnerReference] = {}
-        self._sinks: list[Sink] = []
-        self._uids = itertools.count(1)
-        self._versions = itertools.count(1)
+    objects: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    awaited: list[str] = field(default_factory=list)
+    """The names of the patches and deletions that a caller waits for."""
+    away: bool = False
+    """All requests raise `ClusterUnavailable`."""
+    slow: asyncio.Event = field(default_factory=build_set_event)
+    """While it is clear, requests wait before they are processed."""
+    late: asyncio.Event = field(default_factory=build_set_event)
+    """While it is clear, requests are processed, and their responses wait."""
+    deaf: bool = False
+    """Changes are not sent, as with a watch that hangs."""
+    blind: bool = False
+    """Pods may not be listed."""
+    refusal: Exception | None = None
+    may_not_stop: Exception | None = None
+    templates: list[Manifest] = field(default_factory=list)
+    written: dict[str, list[LogLine]] = field(default_factory=dict)
+    """The log lines by pod."""
+    ended: set[str] = field(default_factory=set)
+    """The pods that write no more lines."""
+    reading: int = 0
+    """The number of logs that are being read."""
+    torn: bool = False
+    """Logs break off after their first line."""
+    foreign: list[Job] = field(default_factory=list)
+    runtimes: list[Runtime] = field(default_factory=list)
+    owners: dict[tuple[str, str], OwnerReference] = field(default_factory=dict)
+    _sinks: list[Sink] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # ---- changes by tests
 
     def apply(self, manifest: Any) -> Any:
         """Store an object, as the operator, a kubelet or a user does."""
         metadata = {
-            "uid": f"uid-{next(self._uids)}",
+            "uid": f"uid-{next(self._numbers)}",
             "creationTimestamp": ago(0),
             **self._owned(manifest),
             **manifest["metadata"],
-            "resourceVersion": str(next(self._versions)),
+            "resourceVersion": str(next(self._numbers)),
         }
         stored = {**manifest, "metadata": metadata}
         self.objects[manifest["kind"], metadata["namespace"], metadata["name"]] = stored
@@ -92,6 +108,10 @@ class ScriptedCluster:
         """Write the status of a job, as the operator does."""
         (stored,) = (each for key, each in self.objects.items() if key[0] == "PyTorchJob" and key[2] == name)
         self.apply({**stored, "status": status})
+
+    def write(self, pod: str, seconds: float, text: str) -> None:
+        """Add a line to the log of a pod, as its container does."""
+        self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         if self.objects.pop((kind, namespace, name), None) is not None:
@@ -196,6 +216,7 @@ class ScriptedCluster:
 
     async def record_event(self, event: Manifest) -> None:
         await self._record_call("record")
+        self.apply(event)
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         return self.owners.get((namespace, execution))
@@ -215,5 +236,17 @@ class ScriptedCluster:
             self._sinks.remove(sink)
 
     async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
-        for line in self.lines.get(pod.name, [])[-(request.tail or 0) :]:
-            yield LogLine(time="2026-01-01T00:00:00Z", text=line)
+        lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
+        place = 0 if request.tail is None else max(0, len(lines) - request.tail)
+        self.reading += 1
+        try:
+            while place < len(lines) or (request.follow and pod.name not in self.ended):
+                if place < len(lines):
+                    yield lines[place]
+                    place += 1
+                    if self.torn:
+                        raise ClusterUnavailable("the node does not answer")
+                else:
+                    await asyncio.sleep(0.005)
+        finally:
+            self.reading -= 1

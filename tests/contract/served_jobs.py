@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -14,13 +14,12 @@ from typing import Any, TypeVar
 
 import grpc
 from builders import a_run
-from scripted_cluster import ScriptedCluster
+from scripted_cluster import ScriptedCluster, format_time
 from serving import assemble
 
 from backend_plugin.core import task_annotation
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Deadlines
-from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 
 T = TypeVar("T")
@@ -31,48 +30,9 @@ LABEL = "training.kubeflow.org/"
 NOW = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
 
 
-def format_time(seconds: float) -> str:
-    return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
-
-
 _ENDED = {"exitCode": 1, "reason": "Error", "startedAt": format_time(5), "finishedAt": format_time(50)}
 EXITED = {"terminated": _ENDED}
 """The state of a container in a failed replica."""
-
-
-class TalkingCluster(ScriptedCluster):
-    """A scripted cluster whose pods write logs with given times, and can continue to write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: dict[str, list[LogLine]] = {}
-        self.ended: set[str] = set()
-        self.reading = 0
-        self.torn = False
-        """Logs break off after their first line."""
-
-    def write(self, pod: str, seconds: float, text: str) -> None:
-        self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))
-
-    async def record_event(self, event: Any) -> None:
-        await super().record_event(event)
-        self.apply(event)
-
-    async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
-        lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
-        place = 0 if request.tail is None else max(0, len(lines) - request.tail)
-        self.reading += 1
-        try:
-            while place < len(lines) or (request.follow and pod.name not in self.ended):
-                if place < len(lines):
-                    yield lines[place]
-                    place += 1
-                    if self.torn:
-                        raise ClusterUnavailable("the node does not answer")
-                else:
-                    await asyncio.sleep(0.005)
-        finally:
-            self.reading -= 1
 
 
 class FewNodes:
@@ -164,7 +124,7 @@ class ServedJobs:
     """A server that is running."""
 
     endpoint: str
-    cluster: TalkingCluster
+    cluster: ScriptedCluster
     nodes: FewNodes
     front: RpcMiddleware
     _loop: asyncio.AbstractEventLoop = field(repr=False)
@@ -213,7 +173,7 @@ def serving_jobs(
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    cluster = TalkingCluster()
+    cluster = ScriptedCluster()
 
     async def started() -> tuple[grpc.aio.Server, RpcMiddleware, int, asyncio.Task[None]]:
         with TemporaryDirectory() as folder:

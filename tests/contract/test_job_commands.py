@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from served_jobs import EXITED, NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, format_time, serving_jobs
+from scripted_cluster import format_time
+from served_jobs import EXITED, NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, serving_jobs
 from server_process import KFPYTORCH
 
 from backend_plugin import client

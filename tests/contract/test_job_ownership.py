@@ -124,7 +124,9 @@ async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> Non
         stranger = pod(name, replica, "Failed", containerStatuses=terminated(1))
         stranger["metadata"]["ownerReferences"] = owners
         served.cluster.apply(stranger)
-    served.cluster.lines = {f"{name}-worker-1": ["of a stranger"], f"{name}-worker-0": ["a", "b", "c"]}
+    served.cluster.write(f"{name}-worker-1", 1, "of a stranger")
+    for second, text in enumerate("abc"):
+        served.cluster.write(f"{name}-worker-0", second, text)
     assert await served.read_logs(meta) == ["worker-0: b", "worker-0: c"]
     served.cluster.status(name, status("Running", "Failed"))
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
