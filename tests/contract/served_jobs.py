@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import grpc
 from builders import a_run
 from scripted_cluster import ScriptedCluster, format_time
 from serving import assemble
+from tiny_service import wait_until
 
 from backend_plugin.core import task_annotation
 from backend_plugin.core.errors import RequestRejected
@@ -143,10 +143,7 @@ class ServedJobs:
 
     def wait_for_stream(self) -> None:
         """Wait until a client reads a stream."""
-        deadline = time.monotonic() + 60
-        while not self.front.streaming:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        asyncio.run(wait_until(lambda: self.front.streaming > 0))
 
     def apply(self, *manifests: Any) -> None:
         for manifest in manifests:

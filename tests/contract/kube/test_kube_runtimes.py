@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 from kube_server import KubeServer, serve, served
 from kube_world import IDENTITY, JOBS, NAME, PODS, ended_pod, job
 from server_process import Serving
+from tiny_service import wait_until
 
 from backend_plugin import async_client, client
 from backend_plugin.cli.commands import kfpytorch
@@ -257,10 +257,7 @@ async def test_package_job_is_deleted_if_the_client_cancels(kube: KubeServer) ->
         await asyncio.sleep(0.05)
     call.cancel()
     await asyncio.wait([call])
-    end = time.monotonic() + 60
-    while list_package_jobs(kube):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    await wait_until(lambda: list_package_jobs(kube) == [])
 
 
 def test_cluster_runtime_requires_a_namespace_for_its_package_job(kube: KubeServer) -> None:
