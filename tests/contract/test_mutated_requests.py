@@ -11,6 +11,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -128,8 +129,8 @@ def mutated(message: Message, dice: random.Random) -> bytes:
 def _list_messages(message: Message) -> Iterator[Message]:
     """Yield the message and its parts at any depth."""
     yield message
-    for field, value in message.ListFields():
-        parts = value if field.is_repeated else (value,)
+    for kind, value in message.ListFields():
+        parts = value if kind.is_repeated else (value,)
         for each in parts.values() if isinstance(parts, Mapping) else parts:
             if isinstance(each, Message):
                 yield from _list_messages(each)
@@ -139,17 +140,16 @@ def _build_field(kind: Descriptor, dice: random.Random, depth: int = DEPTH) -> b
     """Return a random field of a message in its encoded form; no bytes for a message without fields."""
     if not kind.fields or not depth:
         return b""
-    field = dice.choice(kind.fields)
-    if field.message_type is not None:
-        content = _build_field(field.message_type, dice, depth - 1)
-        return encode_field(field.number, BYTES, content)
-    match field.cpp_type:
+    chosen = dice.choice(kind.fields)
+    if chosen.message_type is not None:
+        return _field(chosen.number, _build_field(chosen.message_type, dice, depth - 1))
+    match chosen.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
             text = HUGE if dice.random() < 0.02 else dice.choice(TEXTS)
-            return encode_field(field.number, BYTES, text.encode())
+            return _field(chosen.number, text.encode())
         case FieldDescriptor.CPPTYPE_DOUBLE:
-            return encode_field(field.number, FIXED64, struct.pack("<d", dice.choice(DOUBLES)))
-    return encode_field(field.number, VARINT, varint(dice.choice(INTEGERS)))
+            return encode_field(chosen.number, FIXED64, struct.pack("<d", dice.choice(DOUBLES)))
+    return encode_field(chosen.number, VARINT, varint(dice.choice(INTEGERS)))
 
 
 AT_ONCE = 32
@@ -189,14 +189,14 @@ TEMPLATES = [
 ]
 
 
+@dataclass
 class Sender:
     """Sends bytes and counts the results."""
 
-    def __init__(self, served: Served, dice: random.Random) -> None:
-        self.served = served
-        self.dice = dice
-        self.came_to: Counter[str] = Counter()
-        self.executions = itertools.count()
+    served: Served
+    dice: random.Random
+    came_to: Counter[str] = field(default_factory=Counter)
+    executions: Iterator[int] = field(default_factory=itertools.count)
 
     def request(self) -> Message:
         """Return a request that propeller could send, for a new execution."""
