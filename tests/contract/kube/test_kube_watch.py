@@ -141,16 +141,6 @@ async def test_interrupted_watch_loses_no_change(server, tmp_path, fault):
         await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
 
-async def test_pod_too_large_for_a_watch_is_received_with_a_list(server, tmp_path, caplog):
-    server.apply(PODS, pod())
-    async with followed(server, tmp_path) as heard:
-        server.apply(PODS, pod(phase="Running", containers=["x" * (1 << 24)]))
-        server.apply(PODS, pod(OTHER))
-        await wait_until(lambda: heard.names(Pod) == [REPLICA, OTHER])
-        assert heard.there["Pod"]["ns", REPLICA].phase == "Running"
-    assert "cannot watch pods; retrying: an object of 167" in caplog.text
-
-
 async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
     for number in range(4):
         server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
