@@ -199,38 +199,12 @@ async def test_lost_node_costs_no_attempt(jobs, tmp_path, disrupt):
     assert {pod.uid for pod in pods} & {pod.uid for pod in restarted} == set()
 
 
-async def test_elastic_job_replaces_the_pod_of_a_drained_node(jobs: Jobs) -> None:
-    elastic = {"minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 1, "rdzvBackend": "c10d"}
-    await jobs.create("exec sleep 600", workerReplicas={"replicas": 2}, elasticConfig=elastic)
-    pods = await jobs.wait_for_pods(are_two_running)
-    jobs.cluster.nodes.drain_node(pods[1].node)
-    replaced = await jobs.wait_for_pods(
-        lambda found: len(found) == 2 and found[1].uid != pods[1].uid and found[1].phase == "Running"
-    )
-    assert pods[0].uid == replaced[0].uid
-    assert [(pod.replica, pod.attempt) for pod in replaced] == [("node-0", 0), ("node-1", 0)]
-
-
-async def test_suspended_job_has_no_pods_until_it_is_resumed(jobs: Jobs) -> None:
-    reference = await jobs.create("exec sleep 600")
-    await jobs.wait_for_phase(reference, "RUNNING")
-    (entry,) = jobs.served.cache
-    await jobs.cluster.patch(entry.object_name, {"spec": {"suspend": True}})
-    await jobs.wait_for_pods(lambda pods: not pods)
-    await jobs.cluster.patch(entry.object_name, {"spec": {"suspend": False}})
-    await jobs.wait_for_phase(reference, "RUNNING")
-    job = await jobs.cluster.get(entry.object_name)
-    conditions = [(each["type"], each["reason"]) for each in job["status"]["conditions"]] if job else []
-    assert (conditions, [pod.attempt for pod in jobs.pods]) == ([("Suspended", "Resumed")], [0, 0])
-
-
 async def test_deletion_of_a_job_deletes_its_objects(jobs: Jobs) -> None:
     reference = await jobs.create("exec sleep 600")
     await jobs.wait_for_phase(reference, "RUNNING")
     (entry,) = jobs.served.cache
     name = entry.object_name
-    before = [await jobs.cluster.get(name), *await jobs.cluster.list_prerequisites()]
-    assert [each and each["kind"] for each in before] == ["TrainJob", "TrainingRuntime"]
+    assert [each["kind"] for each in await jobs.cluster.list_prerequisites()] == ["TrainingRuntime"]
     await jobs.cluster.delete(name)
 
     async def is_gone() -> bool:
