@@ -23,22 +23,20 @@ def server(server):
 def lines_of(server, tmp_path, uid=None, **fields):
     async def all_of_it():
         async with opened(options(server, tmp_path, patience=1.0)) as cluster:
-            name = ObjectName(namespace="ns", name=REPLICA, uid=uid)
-            request = LogRequest(container="pytorch", **fields)
-            return [line async for line in cluster.read_log(name, request)]
+            return [line async for line in read_log(cluster, uid, **fields)]
 
     return asyncio.run(all_of_it())
 
 
-def follow(cluster):
-    name = ObjectName(namespace="ns", name=REPLICA)
-    return cluster.read_log(name, LogRequest(container="pytorch", follow=True))
+def read_log(cluster, uid=None, **fields):
+    name = ObjectName(namespace="ns", name=REPLICA, uid=uid)
+    return cluster.read_log(name, LogRequest(container="pytorch", **fields))
 
 
 async def follow_until(cluster, last):
     """Follow the log, and return its lines until the last one, at which the connection is closed."""
     found = []
-    async with aclosing(follow(cluster)) as lines:
+    async with aclosing(read_log(cluster, follow=True)) as lines:
         async for line in lines:
             found.append(line)
             if line.text == last:
@@ -76,7 +74,7 @@ async def test_follow_continues_over_restarts_until_the_container_has_terminated
     server.apply(PODS, pod(phase="Running", restartPolicy="OnFailure"))
     server.logs[REPLICA] = [LINES[:2], LINES[1:3], LINES[2:]]
     found = []
-    async for line in follow(cluster):
+    async for line in read_log(cluster, follow=True):
         found.append(line)
         if line == TOLD[2]:
             server.apply(PODS, pod(phase="Succeeded"))
