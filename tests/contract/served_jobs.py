@@ -3,10 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 from builders import a_run
 from scripted_cluster import ScriptedCluster, format_time
-from serving import assemble
+from serving import Served, serving
 from tiny_service import wait_until
 
 from backend_plugin.core import task_annotation
@@ -150,16 +149,6 @@ class ServedJobs:
             self.do(lambda manifest=manifest: self.cluster.apply(manifest))
 
 
-async def _stop(server: grpc.aio.Server, following: asyncio.Task[None]) -> None:
-    await server.stop(0)
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
-    # Cancelled calls end one iteration later, and need the loop until then.
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    if rest:
-        await asyncio.wait(rest, timeout=5)
-
-
 @contextmanager
 def serving_jobs(
     *,
@@ -167,30 +156,25 @@ def serving_jobs(
     nodes: FewNodes | None = None,
     credentials: grpc.ServerCredentials | None = None,
 ) -> Iterator[ServedJobs]:
-    loop = asyncio.new_event_loop()
+    loop, stack = asyncio.new_event_loop(), AsyncExitStack()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    cluster = ScriptedCluster()
 
-    async def started() -> tuple[grpc.aio.Server, RpcMiddleware, int, asyncio.Task[None]]:
-        with TemporaryDirectory() as folder:
-            here = {"nodes": nodes, "now": lambda: NOW, "namespaces": ("*",)}
-            parts, (_, front) = assemble(Path(folder), cluster, None, token, **here)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((front,))
-        add_port = partial(server.add_secure_port, server_credentials=credentials)
-        port = (add_port if credentials else server.add_insecure_port)("127.0.0.1:0")
-        await server.start()
+    async def start(folder: str) -> Served:
+        fields = {"now": lambda: NOW, "namespaces": ("*",), "nodes": nodes, "token": token}
         # Without the reconciler, so that only tests change the jobs.
-        following = asyncio.create_task(cluster.watch(parts.tasks.cache))
-        await parts.tasks.cache.ready.wait()
-        return server, front, port, following
+        context = serving(Path(folder), reconciles=False, credentials=credentials, **fields)
+        served = await stack.enter_async_context(context)
+        await served.cache.ready.wait()
+        return served
 
-    server, front, port, following = asyncio.run_coroutine_threadsafe(started(), loop).result(60)
-    try:
-        yield ServedJobs(f"127.0.0.1:{port}", cluster, nodes or FewNodes(), front, loop)
-    finally:
-        asyncio.run_coroutine_threadsafe(_stop(server, following), loop).result(60)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with TemporaryDirectory() as folder:
+        served = asyncio.run_coroutine_threadsafe(start(folder), loop).result(60)
+        try:
+            address = f"127.0.0.1:{served.port}"
+            yield ServedJobs(address, served.cluster, nodes or FewNodes(), served.front, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(60)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()

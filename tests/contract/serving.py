@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,9 @@ class Served:
 
     cluster: ScriptedCluster
     parts: ServerParts
+    front: RpcMiddleware
+    """The middleware of the services for users."""
+    port: int
     channel: grpc.aio.Channel
     store: Path
 
@@ -158,6 +162,8 @@ async def serving(
     platform: Mapping[str, Any] | None = None,
     *,
     seconds: int = keepers.RESYNC_SECONDS,
+    reconciles: bool = True,
+    credentials: grpc.ServerCredentials | None = None,
     **fields: Any,
 ) -> AsyncIterator[Served]:
     cluster = cluster or ScriptedCluster()
@@ -166,12 +172,13 @@ async def serving(
     parts.tasks.keeper._seconds = parts.tasks.keeper.deleter._seconds = seconds
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(tuple(fronts))
-    port = server.add_insecure_port("127.0.0.1:0")
+    add_port = partial(server.add_secure_port, server_credentials=credentials)
+    port = (add_port if credentials else server.add_insecure_port)("127.0.0.1:0")
     await server.start()
-    life = asyncio.create_task(parts.run())
+    life = asyncio.create_task(parts.run() if reconciles else cluster.watch(parts.tasks.cache))
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
     try:
-        yield Served(cluster, parts, channel, store)
+        yield Served(cluster, parts, fronts[1], port, channel, store)
     finally:
         await channel.close()
         await server.stop(0)

@@ -1,64 +1,46 @@
 """Task outputs in an object store, over HTTP with the part of the S3 API that the server uses."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import cast
-from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+from aiohttp import web
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
+from threaded_server import ThreadedServer
 
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import StoreUnavailable
 
+_XML = "application/xml"
 _ERROR = "<Error><Code>{0}</Code><Message>{0}</Message></Error>"
 
 
-class Bucket(ThreadingHTTPServer):
+class Bucket(ThreadedServer):
     """A bucket with any name: its objects and the requests that it received."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
+        super().__init__()
         self.objects: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.denied = False
-        self.go_on = threading.Event()
-        self.go_on.set()
+        self.is_slow = False
 
-
-class _Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        bucket = cast("Bucket", self.server)
-        bucket.go_on.wait(30)
-        url = urlsplit(self.path)
-        key = unquote(url.path).partition("/")[2].partition("/")[2]
-        prefix = parse_qs(url.query).get("prefix", [""])[0]
-        bucket.asked.append(key or f"list {prefix}")
-        if bucket.denied:
-            self._respond(403, _ERROR.format("AccessDenied").encode())
-        elif not key:
-            self._respond(200, _listing(bucket.objects, prefix).encode())
-        elif key not in bucket.objects:
-            self._respond(404, _ERROR.format("NoSuchKey").encode())
-        else:
-            first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
-            self._respond(206, bucket.objects[key][int(first) : int(last) + 1])
-
-    def _respond(self, code: int, body: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/xml")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    async def answer(self, request: web.Request) -> web.Response:
+        while self.is_slow:
+            await asyncio.sleep(0.01)
+        key = request.path.partition("/")[2].partition("/")[2]
+        prefix = request.query.get("prefix", "")
+        self.asked.append(key or f"list {prefix}")
+        if self.denied:
+            return web.Response(status=403, text=_ERROR.format("AccessDenied"), content_type=_XML)
+        if not key:
+            return web.Response(text=_listing(self.objects, prefix), content_type=_XML)
+        if key not in self.objects:
+            return web.Response(status=404, text=_ERROR.format("NoSuchKey"), content_type=_XML)
+        first, _, last = request.headers["Range"].removeprefix("bytes=").partition("-")
+        return web.Response(status=206, body=self.objects[key][int(first) : int(last) + 1])
 
 
 def _listing(objects: dict[str, bytes], prefix: str) -> str:
@@ -82,14 +64,10 @@ pytest.importorskip("s3fs")
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION"):
         monkeypatch.setenv(f"AWS_{name}", "any")
-    with Bucket() as bucket:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bucket.server_port}")
-        thread = threading.Thread(target=lambda: bucket.serve_forever(poll_interval=0.02))
-        thread.start()
-        yield bucket
-        bucket.go_on.set()
-        bucket.shutdown()
-        thread.join()
+    bucket = Bucket()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bucket.listen()}")
+    yield bucket
+    bucket.close()
 
 
 def document(message: str) -> bytes:
@@ -132,9 +110,9 @@ def test_denied_access_is_reported(bucket: Bucket) -> None:
 
 async def test_slow_store_times_out_and_is_read_again(bucket: Bucket) -> None:
     bucket.objects["x/outputs.pb"] = b""
-    bucket.go_on.clear()
+    bucket.is_slow = True
     outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=5, at_once=1))
     with pytest.raises(StoreUnavailable, match="did not answer within 5 s"):
         await outcomes.read_outputs("s3://flyte/x")
-    bucket.go_on.set()
+    bucket.is_slow = False
     assert await outcomes.read_outputs("s3://flyte/x") == TaskOutputs(outputs=True)

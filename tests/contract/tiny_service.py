@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backend_plugin.shell.metrics import Metrics
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class Tiny:
-    """`Say` echoes, `PendingReason` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
+    """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell
@@ -45,9 +44,6 @@ class Tiny:
         await context.abort(grpc.StatusCode.NOT_FOUND, "nothing here")
         raise AssertionError
 
-    async def list_agents(self, request: Any, context: Any) -> admin.ListAgentsResponse:
-        return admin.ListAgentsResponse(agents=[admin.Agent(name="tiny")])
-
     def handlers(self) -> Sequence[Any]:
         unary = grpc.unary_unary_rpc_method_handler
         words = {
@@ -56,11 +52,7 @@ class Tiny:
             "Refuse": unary(self.refuse),
             "Count": grpc.unary_stream_rpc_method_handler(self.count),
         }
-        listed = unary(
-            self.list_agents, admin.ListAgentsRequest.FromString, admin.ListAgentsResponse.SerializeToString
-        )
-        services = {"tiny.Tiny": words, "flyteidl.service.AgentMetadataService": {"ListAgents": listed}}
-        return [grpc.method_handlers_generic_handler(*each) for each in services.items()]
+        return [grpc.method_handlers_generic_handler("tiny.Tiny", words)]
 
 
 @dataclass

@@ -1,8 +1,6 @@
 """The objects of a fake API server with their versions and the history for watches."""
 
-import base64
 import itertools
-import json
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -54,6 +52,8 @@ class Objects:
     now: dict[Key, Any] = field(default_factory=dict)
     history: list[Entry] = field(default_factory=list)
     compacted: int = 0
+    rests: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
+    """The versions and the objects of later pages, by their `continue` tokens."""
     namespaces: dict[str, str] = field(default_factory=lambda: {"ns": "Active"})
     quota: str = ""
     """The message of an exceeded quota. Every creation fails with it."""
@@ -155,40 +155,23 @@ class Objects:
             raise Refusal(409, "Conflict", reason)
         return self.remove(key)
 
-    def page(self, group: str, plural: str, namespace: str, query: Any) -> Any:
+    def page(self, place: tuple[str, str, str], query: Any) -> Any:
         """Return a page of a list. Later pages show the same version."""
-        rest, version = "", self.version
         if "continue" in query:
-            token = json.loads(base64.b64decode(query["continue"]))
-            rest, version = token["start"], token["version"]
+            version, found = self.rests[query["continue"]]
             if version < self.compacted:
                 raise expired(metadata={"continue": "inconsistent"})
-        there = self._as_of(version)
-        found = sorted(
-            (key, each)
-            for key, each in there.items()
-            if key[:2] == (group, plural) and namespace in ("", key[2]) and selected(each, query)
-        )
-        names = [key for key, _ in found]
-        begin = next((at for at, key in enumerate(names) if "/".join(key) >= rest), len(names)) if rest else 0
+        else:
+            group, plural, namespace = place
+            there = [(key, each) for key, each in sorted(self.now.items()) if key[:2] == (group, plural)]
+            found = [each for key, each in there if namespace in ("", key[2]) and selected(each, query)]
+            version = self.version
         limit = int(query.get("limit", 0)) or len(found)
-        items, more = found[begin : begin + limit], found[begin + limit :]
         meta = {"resourceVersion": str(version)}
-        if more:
-            token = {"start": "/".join(more[0][0]), "version": version}
-            meta["continue"] = base64.b64encode(json.dumps(token).encode()).decode()
-        return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": [each for _, each in items]}
-
-    def _as_of(self, version: int) -> dict[Key, Any]:
-        there = dict(self.now)
-        for entry in reversed(self.history):
-            if entry.version <= version:
-                break
-            if entry.before is None:
-                there.pop(entry.key, None)
-            else:
-                there[entry.key] = entry.before
-        return there
+        if rest := found[limit:]:
+            meta["continue"] = f"page {len(self.rests)}"
+            self.rests[meta["continue"]] = (version, rest)
+        return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": found[:limit]}
 
     def changes(self, place: tuple[str, str, str], query: Any, since: int) -> list[tuple[int, Any]]:
         """Return the watch events after a version."""

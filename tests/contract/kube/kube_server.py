@@ -255,7 +255,7 @@ class KubeServer(ThreadedServer):
         if request.method == "GET":
             if key[3]:
                 return self.objects.get(key)
-            return self.objects.page(key[0], key[1], key[2], request.query)
+            return self.objects.page(key[:3], request.query)
         if key[1] == "selfsubjectaccessreviews":
             asked = body["spec"]["resourceAttributes"]
             plural = "/".join(filter(None, (asked["resource"], asked["subresource"])))
