@@ -17,9 +17,9 @@ from certificates import Authority
 from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import ENVIRON, KFPYTORCH, Serving, serve
 
+from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import external_probes
 from backend_plugin.doctor.facts import Facts, ProbeResult
@@ -39,12 +39,6 @@ def listed(endpoint: str, token: str | None) -> list[str]:
         metadata = [("authorization", f"Bearer {token}")] if token else []
         answer = stub.ListAgents(admin.ListAgentsRequest(), metadata=metadata, timeout=60)
         return [each.name for each in answer.agents[0].supported_task_categories]
-
-
-def health(endpoint: str) -> int:
-    with grpc.insecure_channel(endpoint) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        return stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status
 
 
 def fail(*arguments: str) -> str:
@@ -77,7 +71,7 @@ def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path
             with pytest.raises(grpc.RpcError) as refused:
                 listed(here.endpoint, token)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
-        assert health(here.endpoint) == health_pb2.HealthCheckResponse.SERVING
+        assert client.check_health(server=here.endpoint) == "SERVING"
         assert f"is in use by process {here.pid}" in fail("--state-dir", str(state))
         port = here.endpoint.rpartition(":")[2]
         other = tmp_path / "other"

@@ -1,6 +1,7 @@
 """The objects of a fake API server with their versions and the history for watches."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -61,6 +62,8 @@ class Objects:
     """The scheduler that a webhook sets in every pod."""
     manages_jobs: bool = False
     """True if Kueue's webhook suspends PyTorchJobs with a queue."""
+    on_create: Callable[[Key, Any], object] = lambda *_: None
+    """Called with each object that a client has created, as a controller would receive it."""
     _versions: Any = field(default_factory=lambda: itertools.count(101))
     version: int = 100
 
@@ -117,7 +120,11 @@ class Objects:
         if key in self.now:
             raise Refusal(409, "AlreadyExists", f'{plural}.{group} "{name}" already exists')
         admitted = self.admitted(plural, manifest)
-        return admitted if query.get("dryRun") == "All" else self.apply(key, admitted)
+        if query.get("dryRun") == "All":
+            return admitted
+        made = self.apply(key, admitted)
+        self.on_create(key, made)
+        return made
 
     def admitted(self, plural: str, manifest: Any) -> Any:
         """Return the object with the changes of the API server and its webhooks."""

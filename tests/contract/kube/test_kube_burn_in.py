@@ -50,26 +50,13 @@ def jobs(server):
 
 
 def burned_in(server, tmp_path, play=lambda: None, seconds=60, **facts):
-    """Run a burn-in, and call `play` in a thread when its job exists; return the findings and messages."""
-    ended = threading.Event()
-
-    def wait():
-        while not ended.wait(0.01):
-            if jobs(server):
-                play()
-                return
-
-    thread = threading.Thread(target=wait)
-    thread.start()
+    """Run a burn-in, and call `play` when its job exists; return the findings and messages."""
+    server.objects.on_create = lambda *_: threading.Thread(target=play).start()
     messages = []
     options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=10.0)
     known = Facts(namespace="ns", **{"task": PlannedTask(plan=PLANNED), **facts})
     limits = runner.BurnInLimits(seconds=seconds, say=messages.append, pause=0.05)
-    try:
-        return asyncio.run(runner.run_burn_in(options, known, limits)), messages
-    finally:
-        ended.set()
-        thread.join()
+    return asyncio.run(runner.run_burn_in(options, known, limits)), messages
 
 
 def test_burn_in_measurements_are_reported_and_the_job_is_deleted(server, tmp_path):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -180,41 +179,32 @@ def test_missing_permission_error_contains_the_rule(kube: KubeServer) -> None:
 
 @contextmanager
 def running_pods(server: KubeServer, *lines: str, exit_code: int = 0) -> Iterator[list[Any]]:
-    """End each new job in the namespace with a pod that has written these lines; yield the jobs."""
+    """End each new job with a pod that has written these lines; yield the jobs."""
     manifests: list[Any] = []
-    stop = threading.Event()
 
-    def end(name: str, manifest: Any) -> None:
+    def end(key: Any, manifest: Any) -> None:
+        manifests.append(manifest)
         (patch,) = manifest["spec"]["runtimePatches"]
         (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
         labels = {
             **node["template"]["spec"]["template"]["metadata"]["labels"],
-            "jobset.sigs.k8s.io/jobset-name": name,
+            "jobset.sigs.k8s.io/jobset-name": key[3],
             "jobset.sigs.k8s.io/replicatedjob-name": node["name"],
             "batch.kubernetes.io/job-completion-index": "0",
         }
-        pod = f"{name}-node-0-0-abcde"
-        written = [f"2026-01-01T00:00:00.{number:09}Z {line}" for number, line in enumerate(lines)]
-        server.logs[pod] = [written]
-        server.apply(PODS, ended_pod(pod, labels, container="node", exit_code=exit_code))
+        pod = f"{key[3]}-node-0-0-abcde"
+        server.logs[pod] = [[f"2026-01-01T00:00:00.{number:09}Z {line}" for number, line in enumerate(lines)]]
+        ended = ended_pod(pod, labels, container="node", exit_code=exit_code)
+        server.objects.apply((*PODS, key[2], pod), ended)
         kind = "Failed" if exit_code else "Complete"
-        ended = {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
-        server.apply(TRAINJOBS, {**manifest, "status": {"conditions": [ended]}})
+        condition = {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
+        server.objects.apply(key, {**manifest, "status": {"conditions": [condition]}})
 
-    def watch() -> None:
-        while not stop.wait(0.05):
-            for (_, plural, _, name), manifest in list(server.objects.now.items()):
-                if plural == "trainjobs" and name.startswith("packages-") and "status" not in manifest:
-                    manifests.append(manifest)
-                    end(name, manifest)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
+    server.objects.on_create = end
     try:
         yield manifests
     finally:
-        stop.set()
-        thread.join()
+        server.objects.on_create = lambda *_: None
 
 
 def list_package_jobs(server: KubeServer) -> list[str]:
