@@ -156,12 +156,6 @@ def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
     assert records("logs", "f1", "--replica", "master-0")["text"] == "hello from master-0"
 
 
-def test_empty_log_is_reported(served: ServedJobs) -> None:
-    result = typed("logs", "f2")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "there is no output, or it was deleted with the pods\n"
-
-
 def test_terminal_control_sequences_are_removed_from_log_lines(served: ServedJobs) -> None:
     served.cluster.written.clear()
     served.cluster.write("f1-n0-0-aaa-worker-0", 1, "\x1b[31mred\x1b[0m\tand \x1b]0;title\x07wide\x9b2J\x00")

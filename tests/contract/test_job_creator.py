@@ -1,7 +1,7 @@
 """The creation of jobs with prerequisites, and the scan that sets their owners or deletes them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -38,26 +38,33 @@ DENIED = RequestRejected(403, "Forbidden", "must not have reserved envs")
 class Trainer:
     """A cluster whose webhook rejects TrainJobs with these errors, one for each create."""
 
-    def __init__(self, *errors: RequestRejected, there: tuple[str, ...] = ()) -> None:
+    def __init__(self, *errors: RequestRejected, objects: Iterable[Manifest] = ()) -> None:
         self.errors = [*errors]
-        self.objects: dict[str, Any] = {
-            str(each["kind"]): each for each in PLANNED.manifests if each["kind"] in there
-        }
+        self.objects: dict[tuple[Any, Any], Any] = {identify(each): each for each in objects}
 
     async def create(self, manifest: Manifest) -> Manifest:
-        kind = str(manifest["kind"])
-        if kind == "TrainJob" and self.errors:
+        if manifest["kind"] == "TrainJob" and self.errors:
             raise self.errors.pop(0)
-        if kind in self.objects:
-            raise AlreadyExists(kind)
-        self.objects[kind] = manifest
+        if identify(manifest) in self.objects:
+            raise AlreadyExists(identify(manifest))
+        self.objects[identify(manifest)] = manifest
         return manifest
 
     async def get(self, name: ObjectName) -> Manifest | None:
-        return self.objects.get(name.dialect)
+        return self.objects.get((name.dialect, name.name))
+
+    async def list_prerequisites(self) -> list[Manifest]:
+        return [each for each in self.objects.values() if each["kind"] == "TrainingRuntime"]
+
+    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
+        self.objects[identify(manifest)]["metadata"] |= patch["metadata"]
 
     async def delete_companion(self, manifest: Manifest) -> None:
-        del self.objects[str(manifest["kind"])]
+        del self.objects[identify(manifest)]
+
+
+def identify(manifest: Any) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
 BOTH = ("TrainJob", "TrainingRuntime")
@@ -69,7 +76,7 @@ BOTH = ("TrainJob", "TrainingRuntime")
         (Trainer(PREMATURE, PREMATURE), 60.0, True, {*BOTH}),
         (Trainer(PREMATURE), 0.0, ClusterUnavailable, {"TrainingRuntime"}),
         (Trainer(DENIED), 60.0, RequestRejected, set()),
-        (Trainer(DENIED, there=BOTH), 60.0, False, {*BOTH}),
+        (Trainer(DENIED, objects=PLANNED.manifests), 60.0, False, {*BOTH}),
     ],
     ids=["late observation of the runtime", "no observation of the runtime", "rejected", "existing job"],
 )
@@ -83,49 +90,32 @@ async def test_job_is_new_or_found_and_a_rejected_one_leaves_no_runtime(
         _, found, _ = await creator.create_or_find(PLANNED, a_run())
     except (ClusterUnavailable, RequestRejected) as error:
         found = type(error)
-    assert (found, cluster.objects.keys()) == (result, left)
+    assert (found, {kind for kind, _ in cluster.objects}) == (result, left)
 
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OLD, NEW = NOW - LEAST_AGE - timedelta(seconds=1), NOW - timedelta(minutes=1)
 
 
-class Runtimes:
-    """A cluster with TrainingRuntimes."""
-
-    def __init__(self, **created: datetime) -> None:
-        kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime"}
-        self.items: dict[str, Any] = {}
-        for name, at in created.items():
-            metadata = {"name": name, "namespace": "n", "creationTimestamp": at.isoformat()}
-            self.items[name] = {**kind, "metadata": metadata}
-
-    async def list_prerequisites(self) -> list[Manifest]:
-        return [*self.items.values()]
-
-    async def delete_companion(self, manifest: Manifest) -> None:
-        metadata: Any = manifest["metadata"]
-        del self.items[metadata["name"]]
-
-    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
-        metadata: Any = manifest["metadata"]
-        self.items[metadata["name"]]["metadata"] |= patch["metadata"]
+def a_runtime(created: datetime, name: str = "a", **metadata: Any) -> Manifest:
+    about = {"name": name, "namespace": "n", "creationTimestamp": created.isoformat(), **metadata}
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": about}
 
 
-async def scan(cluster: Runtimes, *jobs: Job, owned: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the uids of the owners of each runtime after a scan, or after the first job owns `owned`."""
-    cache = Cache(lambda: NOW)
+async def scan(*runtimes: Manifest, jobs: Sequence[Job] = (), owns: bool = False) -> dict[str, list[str]]:
+    """Return the uids of the owners of each runtime after a scan, or after the first job owns all of them."""
+    cluster, cache = Trainer(objects=runtimes), Cache(lambda: NOW)
     cache.replace_records(Job, [("n", job) for job in jobs])
     orders = BackgroundOperations(Metrics())
     prerequisites = Prerequisites(cluster, cache, orders, lambda: NOW)  # type: ignore[arg-type]
-    if owned:
-        prerequisites.own(jobs[0], [cluster.items[name] for name in owned])
+    if owns:
+        prerequisites.own(jobs[0], runtimes)
     else:
         await prerequisites.scan()
     await orders.drain(5.0)
     return {
         name: [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
-        for name, each in cluster.items.items()
+        for (_, name), each in cluster.objects.items()
     }
 
 
@@ -140,18 +130,17 @@ async def scan(cluster: Runtimes, *jobs: Job, owned: Sequence[str] = ()) -> dict
     ids=["of a job", "of a job of another dialect", "young", "old"],
 )
 async def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(created, jobs, owners):
-    assert await scan(Runtimes(a=created), *jobs) == owners
+    assert await scan(a_runtime(created), jobs=jobs) == owners
 
 
 async def test_a_runtime_with_an_owner_is_kept() -> None:
-    cluster = Runtimes(a=OLD)
-    cluster.items["a"]["metadata"]["ownerReferences"] = [{"uid": "gone"}]
-    assert await scan(cluster) == {"a": ["gone"]}
+    assert await scan(a_runtime(OLD, ownerReferences=[{"uid": "gone"}])) == {"a": ["gone"]}
 
 
 async def test_each_prerequisite_of_a_job_gets_its_owner() -> None:
     job = Job(name="j", namespace="n", uid="u", dialect="TrainJob")
-    assert await scan(Runtimes(a=NEW, b=NEW), job, owned=("a", "b")) == {"a": ["u"], "b": ["u"]}
+    found = await scan(a_runtime(NEW), a_runtime(NEW, "b"), jobs=[job], owns=True)
+    assert found == {"a": ["u"], "b": ["u"]}
 
 
 # ---- tasks that the cluster cannot run as a TrainJob

@@ -95,16 +95,6 @@ async def test_late_create_of_a_superseded_attempt_is_rejected(served: Served) -
     assert await served.phase(late) != "FAILED"
 
 
-async def test_attempt_of_another_execution_deletes_no_job(served: Served) -> None:
-    victim = await served.create()
-    last = 4_000_000_000
-    await served.create(last, "invented", output_prefix=served.prefix(last))
-    await wait_until(lambda: len(served.orders) == 0)
-    assert ("PyTorchJob", NAMESPACE, name_of(victim)) in served.cluster.objects
-    later = await served.create(attempt=1)
-    assert ("PyTorchJob", NAMESPACE, name_of(later)) in served.cluster.objects
-
-
 async def test_later_attempt_wins_if_two_are_created_concurrently(served: Served) -> None:
     served.cluster.slow.clear()
     calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]

@@ -1,9 +1,6 @@
 """Server certificates and client authentication."""
 
 import asyncio
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -17,7 +14,6 @@ from backend_plugin.shell.reloaded_value import UnusableCredentials
 OURS, OTHERS = Authority("ours"), Authority("others")
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 OK = grpc.StatusCode.OK
-NOBODY = 65534
 
 
 async def call_server(
@@ -88,24 +84,3 @@ def test_unusable_tls_files_are_reported_at_startup(tmp_path: Path) -> None:
     ):
         with pytest.raises(UnusableCredentials, match=word):
             build_server_credentials(Tls(certificate=certificate, key=key, client_ca=authority))
-
-
-@contextmanager
-def as_somebody_else() -> Iterator[int]:
-    """Run without root privileges, because root can read every file."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(NOBODY)
-    try:
-        yield os.geteuid()
-    finally:
-        os.seteuid(before)
-
-
-def test_unreadable_key_error_contains_the_user_of_the_process(tmp_path: Path) -> None:
-    files = OURS.issue_server(tmp_path)
-    files.key.chmod(0)
-    tmp_path.chmod(0o755)
-    with as_somebody_else() as user, pytest.raises(UnusableCredentials) as refused:
-        build_server_credentials(files)
-    assert f"Permission denied (this is user {user})" in str(refused.value)

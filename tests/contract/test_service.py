@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 import pytest
-from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from scripted_cluster import ScriptedCluster, ago
 from server_metrics import read_counts
 from serving import NAMESPACE, Served, get_now, is_phase, name_of, pod, ready_server, serving, status
@@ -81,14 +80,6 @@ async def test_get_sends_no_request_to_the_cluster(served: Served) -> None:
     for _ in range(20):
         assert await served.phase(meta) == "RUNNING"
     assert served.cluster.calls == before
-
-
-async def test_error_file_fails_a_succeeded_job(served: Served) -> None:
-    meta = await served.create()
-    served.leave("error-1.pb", ErrorDocument(error=ContainerError(message="no data")).SerializeToString())
-    served.cluster.status(name_of(meta), status("Running", "Succeeded"))
-    await wait_until(lambda: is_phase(served, meta, "FAILED"))
-    assert "no data" in (await served.get(meta)).message
 
 
 def began(seconds: float) -> Any:

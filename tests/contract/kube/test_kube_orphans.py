@@ -279,11 +279,3 @@ def test_gc_reports_jobs_whose_state_cannot_be_determined(server, tmp_path):
     assert away.exit_code == 1
     assert away.stderr.startswith("Error: the API server ")
     assert names(server) == [GONE]
-
-
-def test_gc_reports_that_no_operator_is_installed(server, tmp_path):
-    for group in ("kubeflow.org", "trainer.kubeflow.org"):
-        server.groups.pop(group, None)
-    shown = gc(server, tmp_path)
-    assert (shown.exit_code, shown.stdout) == (1, "")
-    assert "no pytorchjobs.kubeflow.org or trainjobs.trainer.kubeflow.org; install" in shown.stderr

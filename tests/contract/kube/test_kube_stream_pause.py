@@ -67,14 +67,6 @@ async def opened(tls):
         server.done.set()
         await connection.close()
         listening.close()
-        while has_connection(port):
-            await asyncio.sleep(0.01)
-
-
-def has_connection(port):
-    """True if this process has an open connection to or from the port."""
-    opened = psutil.Process().net_connections()
-    return any(end and end.port == port for each in opened for end in (each.laddr, each.raddr))
 
 
 def count_unread(server):
