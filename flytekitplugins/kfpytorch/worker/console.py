@@ -62,10 +62,6 @@ class Console:
         """Read a line from the user's terminal for the process with the slot `number`, once there is one."""
         self._asking = self.slots[number]
 
-    def list_streams(self) -> list[int]:
-        """Return the descriptors from which this console still reads the output of the processes."""
-        return list(self._streams)
-
     def list_readable(self) -> list[int]:
         """Return the descriptors to poll: output streams, and the terminal if a process requested input."""
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]

@@ -98,16 +98,13 @@ def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
         return asked
     if "PET_RDZV_ENDPOINT" in env and env.get(_PROCESSES, "").isdecimal():
         return max(1, int(env[_PROCESSES]))
-    gpus = 0 if asked == "cpu" else _count_gpus(is_required=asked == "gpu")
-    return gpus or count_processors()
-
-
-def _count_gpus(*, is_required: bool) -> int:
+    if asked == "cpu":
+        return count_processors()
     listed = subprocess.run([sys.executable, "-c", _PROGRAM], stdout=subprocess.PIPE, text=True, check=True)
     gpus = int(listed.stdout.rpartition(_TAG)[2])
-    if is_required and not gpus:
+    if asked == "gpu" and not gpus:
         raise NoGpu(
             "nproc_per_node='gpu' needs a GPU, and this pod has none; request GPUs, such as "
             "@task(requests=Resources(gpu='8')), or write nproc_per_node='auto'"
         )
-    return gpus
+    return gpus or count_processors()

@@ -183,21 +183,12 @@ class ProcessSupervisor:
         return self._positions.describe()
 
     def _stop_and_drain(self, events: int) -> None:
-        try:
+        with contextlib.suppress(ForkServerGone):  # The error was raised already where it was noticed.
             self._stop_processes()
-        except ForkServerGone:  # The error was raised already where it was noticed.
-            self._read_remaining()
         with contextlib.suppress(BlockingIOError):
             self._read_events(events)
         self.console.read_remaining()
         os.close(events)
-
-    def _read_remaining(self) -> None:
-        """Read the remaining output of processes that end because their fork server has ended."""
-        deadline = time.monotonic() + _SETTLE
-        while (fds := self.console.list_streams()) and time.monotonic() < deadline:
-            for fd in poll_readable(fds, _SETTLE):
-                self.console.read_available(fd)
 
     def _stop_processes(self) -> None:
         if self._group.request_stacks():

@@ -19,7 +19,7 @@ class Rank:
 
     def write(self, text: str, *, at: float) -> None:
         os.write(self._ends[1], text.encode())
-        for fd in self.console.list_streams():
+        for fd in self.console.list_readable():
             self.console.read_available(fd)
         self.console.show_redrawn(at)
 
