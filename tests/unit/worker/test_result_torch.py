@@ -68,23 +68,17 @@ def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
     assert whole.sum() == 0
 
 
-def test_returned_module_can_be_written_and_trained(tmp_path: Path) -> None:
+def test_returned_module_is_mapped_and_can_be_trained(tmp_path: Path) -> None:
     torch.manual_seed(0)
     sent = nn.Linear(1000, 1000)
     arrived = handed_over(sent, tmp_path)
+    assert is_mapped(arrived.weight.data_ptr())
     arrived(torch.ones(1, 1000)).sum().backward()
     with torch.no_grad():
         for parameter in arrived.parameters():
             parameter.sub_(0.1 * parameter.grad)
     before, after = sent.state_dict(), arrived.state_dict()
     torch.testing.assert_close(after, {name: value - 0.1 for name, value in before.items()})
-
-
-def test_large_tensors_of_a_state_dict_are_mapped(tmp_path: Path) -> None:
-    sent = nn.Linear(1000, 1000, bias=False).state_dict()
-    arrived = handed_over(sent, tmp_path)
-    assert is_mapped(arrived["weight"].data_ptr())
-    assert torch.equal(arrived["weight"], sent["weight"])
 
 
 def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> None:

@@ -33,20 +33,13 @@ def test_rank_limit_is_derived_from_gpus_or_memory_and_cpus(machine: Machine, ex
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_processes_per_node_are_reduced_before_nodes(
+def test_processes_per_node_are_reduced_before_nodes_with_a_note(
     nodes: int, nproc: int, machine: Machine, most: int | None
 ) -> None:
     fitted = fit(nodes, nproc, machine, most)
     limit = machine.compute_max_ranks() if most is None else most
     assert fitted.nodes == min(nodes, limit)
     assert fitted.nproc_per_node == min(nproc, limit // fitted.nodes)
-
-
-@given(SIZES, SIZES, MACHINES, CHOICES)
-def test_note_is_present_only_if_the_ranks_are_reduced(
-    nodes: int, nproc: int, machine: Machine, most: int | None
-) -> None:
-    fitted = fit(nodes, nproc, machine, most)
     wanted = nodes * nproc if most is None else min(nodes * nproc, most)
     assert bool(fitted.note) == (fitted.ranks < wanted)
 
