@@ -73,27 +73,17 @@ def imported(path: Path) -> set[str]:
 
 
 def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
-    loaded = subprocess.run(
-        [sys.executable, "-c", DEFINE_TASKS], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.split()
+    command = [sys.executable, "-c", DEFINE_TASKS]
+    loaded = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     assert set(loaded) - sys.stdlib_module_names - OURS - WITH_FLYTEKIT == set()
 
 
 @pytest.mark.timeout(300)
 def test_duplicate_code_is_below_the_limit() -> None:
+    ignored = [f"--ignore-{each}" for each in ("comments", "docstrings", "imports", "signatures")]
+    command = [Path(sys.executable).with_name("symilar"), "--duplicates=6", *ignored]
     report = subprocess.run(
-        [
-            Path(sys.executable).with_name("symilar"),
-            "--duplicates=6",
-            "--ignore-comments",
-            "--ignore-docstrings",
-            "--ignore-imports",
-            "--ignore-signatures",
-            *python_files(*PACKAGES),
-        ],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
+        [*command, *python_files(*PACKAGES)], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     assert float(report.rpartition("percent=")[2]) < DUPLICATE_PERCENT, report
 
@@ -107,7 +97,6 @@ JOB_FACT_FOLDERS = (
     "backend_plugin/core/dialects/trainjob/",
     "backend_plugin/embedded/operators/trainjob/",
     "backend_plugin/embedded/operators/pytorchjob/",
-    "backend_plugin/embedded/operators/trainjob/",
     "backend_plugin/doctor/operators/",
 )
 # The Flyte task type is not a fact about a job. The help of a command shows examples.

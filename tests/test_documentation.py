@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -89,17 +89,19 @@ def written(page: Path) -> Iterator[str]:
 def commands(page: Path) -> list[str]:
     """Return the kfpytorch and pyflyte commands on a page."""
     parts = (part.strip() for line in written(page) for part in APART.split(line))
-    return sorted({found[1] for part in parts if (found := COMMAND.match(part))})
+    return [found[1] for part in parts if (found := COMMAND.match(part))]
 
 
-@pytest.mark.parametrize(
-    ("page", "shown"),
-    [
-        pytest.param(page, shown, id=f"{page.relative_to(ROOT)}-{shown}")
+def shown_on_pages(find: Callable[[Path], Iterable[str]]) -> list["pytest.param"]:
+    """Return every distinct text that a function finds on a page, with the page."""
+    return [
+        pytest.param(page, text, id=f"{page.relative_to(ROOT)}-{text}")
         for page in PAGES
-        for shown in commands(page)
-    ],
-)
+        for text in sorted(set(find(page)))
+    ]
+
+
+@pytest.mark.parametrize(("page", "shown"), shown_on_pages(commands))
 def test_each_documented_command_exists_with_its_options(page: Path, shown: str) -> None:
     words = shown.split()
     if words[0] == "pyflyte":
@@ -150,21 +152,15 @@ def test_pages_contain_each_command() -> None:
 
 def python_blocks() -> list["pytest.param"]:
     """Return every Python block. Blocks that need torch have its mark."""
-    found = [block for block in BLOCKS if block.language == "python"]
-    torch = pytest.mark.torch
     return [
-        pytest.param(block, id=str(block), marks=[torch] if TRAINS.search(block.text) else [])
-        for block in found
+        pytest.param(block, id=str(block), marks=[pytest.mark.torch] if TRAINS.search(block.text) else [])
+        for block in BLOCKS
+        if block.language == "python"
     ]
 
 
 def mentions(pattern: re.Pattern[str]) -> list["pytest.param"]:
-    """Return every distinct match of a pattern on a page, with the page."""
-    return [
-        pytest.param(page, name, id=f"{page.relative_to(ROOT)}-{name}")
-        for page in PAGES
-        for name in sorted(set(pattern.findall(page.read_text())))
-    ]
+    return shown_on_pages(lambda page: pattern.findall(page.read_text()))
 
 
 def build_command(block: Block) -> list[str | Path]:
@@ -179,14 +175,9 @@ def test_documented_code_runs(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     # Leading blank lines give a traceback the line numbers of the page.
     script.write_text("\n" * block.line + block.text)
-    done = subprocess.run(
-        [*build_command(block), script, *WORKFLOW.findall(block.text)[-1:]],
-        check=False,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+    command = [*build_command(block), script, *WORKFLOW.findall(block.text)[-1:]]
+    streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run(command, check=False, cwd=tmp_path, **streams)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
