@@ -18,14 +18,7 @@ from stored_world import BEGAN, NAMESPACE, World
 from watching import like, played, recorded
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.operators.base import (
-    CreatePod,
-    CreateService,
-    DeleteJob,
-    DeletePod,
-    DeleteService,
-    JobSnapshot,
-)
+from backend_plugin.embedded.operators import base
 from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
 
 Step = Mapping[str, Any]
@@ -152,9 +145,8 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
     if is_late:
         then.cached = world.cached
     pods, services = list(then.pods.values()), list(then.services.values())
-    wanted = reconcile(
-        JobSnapshot(job=cached, pods=pods, services=services, now=then.now), upstream=True, order=order
-    )
+    snapshot = base.JobSnapshot(job=cached, pods=pods, services=services, now=then.now)
+    wanted = reconcile(snapshot, upstream=True, order=order)
     try:
         for action in wanted.actions:
             _act(then, action)
@@ -169,15 +161,15 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
 
 def _act(world: World, action: Any) -> None:
     match action:
-        case CreatePod(manifest):
+        case base.CreatePod(manifest):
             world.create_pod(manifest)
-        case CreateService(manifest):
+        case base.CreateService(manifest):
             world.create_service(manifest)
-        case DeletePod(name):
+        case base.DeletePod(name):
             world.delete_pod(name)
-        case DeleteService(name):
+        case base.DeleteService(name):
             world.delete_service(name)
-        case DeleteJob():
+        case base.DeleteJob():
             world.delete_job()
 
 

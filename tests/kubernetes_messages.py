@@ -11,27 +11,26 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from kfpytorch_idl.kubernetes.envelope_pb2 import Status, TypeMeta, Unknown, WatchEvent
-from kfpytorch_idl.kubernetes.pods_pb2 import (
-    ContainerState,
-    OwnerReference,
-    Pod,
-    PodCondition,
-    PodList,
-    Time,
-)
+from kfpytorch_idl.kubernetes.pods_pb2 import ContainerState, OwnerReference, Pod, PodCondition, PodList, Time
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
 KINDS = {"Pod": Pod, "PodList": PodList, "Status": Status}
 # Fields that are bytes in our messages and are parsed later.
+TIMES = (
+    "creationTimestamp",
+    "deletionTimestamp",
+    "startTime",
+    "lastTransitionTime",
+    "startedAt",
+    "finishedAt",
+)
 MESSAGES = {
     "typeMeta": TypeMeta,
     "ownerReferences": OwnerReference,
     "conditions": PodCondition,
-    "state": ContainerState,
-    "lastState": ContainerState,
-    **dict.fromkeys(("creationTimestamp", "deletionTimestamp", "startTime", "lastTransitionTime"), Time),
-    **dict.fromkeys(("startedAt", "finishedAt"), Time),
+    **dict.fromkeys(("state", "lastState"), ContainerState),
+    **dict.fromkeys(TIMES, Time),
 }
 UNKNOWN = 1_000
 VARINT, BYTES = 0, 2
@@ -46,9 +45,8 @@ def wrapped(kind: str, manifest: Mapping[str, Any]) -> bytes:
 
 def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
     """Return one watch event."""
-    change = encoded(WatchEvent.DESCRIPTOR, {"type": how}) + field(
-        2, BYTES, field(1, BYTES, wrapped(kind, manifest))
-    )
+    content = field(2, BYTES, field(1, BYTES, wrapped(kind, manifest)))
+    change = encoded(WatchEvent.DESCRIPTOR, {"type": how}) + content
     return len(change).to_bytes(4, "big") + change
 
 
@@ -59,7 +57,7 @@ def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
         part
         for name, value in manifest.items()
         if value is not None
-        for part in (_parts(fields[name], value) if name in fields else [_nobodys(name, value)])
+        for part in (_parts(fields[name], value) if name in fields else [_unknown(name, value)])
     )
 
 
@@ -85,7 +83,7 @@ def _field(of: FieldDescriptor, value: Any) -> bytes:
     return field(of.number, BYTES, content)
 
 
-def _nobodys(name: str, value: Any) -> bytes:
+def _unknown(name: str, value: Any) -> bytes:
     return field(UNKNOWN, BYTES, json.dumps({name: value}).encode())
 
 

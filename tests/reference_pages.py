@@ -40,9 +40,7 @@ def build_class_table(name: str) -> str:
     summary, _, rest = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
     descriptions = arguments(inspect.cleandoc(rest.partition("\nRaises:\n")[0]))
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.kw_only)
-    assert [*descriptions] == [field.name for field in fields], (
-        f"{name}: fields and their descriptions differ"
-    )
+    assert [*descriptions] == [field.name for field in fields], f"{name}: descriptions differ from the fields"
     rows = [
         [f"`{field.name}`" + r"\*" * field.kw_only, code(default(field)), descriptions[field.name]]
         for field in fields
@@ -121,10 +119,8 @@ def build_message_table(name: str) -> str:
         field: words(comment) for comment, field in FIELD.findall(dict(MESSAGE.findall(source))[name])
     }
     fields = getattr(module, name).DESCRIPTOR.fields
-    return table(
-        ["key", "type", ""],
-        [[code(field.json_name), type_of(field), comments[field.name]] for field in fields],
-    )
+    rows = [[code(field.json_name), type_of(field), comments[field.name]] for field in fields]
+    return table(["key", "type", ""], rows)
 
 
 def words(comment: str) -> str:

@@ -112,11 +112,11 @@ class World:
     def _patch(self, patch: Manifest) -> None:
         self._edit(patch)
 
-    def _suspend(self) -> None:
-        self._edit({"spec": {"runPolicy": {"suspend": True}}})
+    def _suspend(self, suspend: bool = True) -> None:
+        self._edit({"spec": {"runPolicy": {"suspend": suspend}}})
 
     def _resume(self) -> None:
-        self._edit({"spec": {"runPolicy": {"suspend": False}}})
+        self._suspend(suspend=False)
 
     def _scale(self, replicas: int, via: str) -> None:
         patch = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas}}}}
@@ -144,13 +144,8 @@ class World:
         try:
             do()
         except RequestRejected as refusal:
-            record = {
-                "what": what,
-                "code": refusal.code,
-                "reason": refusal.reason,
-                "message": refusal.message,
-            }
-            self.refused += (record,)
+            fields = ("code", "reason", "message")
+            self.refused += ({"what": what, **{name: getattr(refusal, name) for name in fields}},)
 
     def report(self, change: Manifest) -> None:
         """Write a pod status as a kubelet does."""
@@ -194,13 +189,9 @@ class World:
         self._put_pod(merge_patch(self.pods[self._name(pod)], patch))
 
     def _foreign_pod(self, pod: str) -> None:
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": self._name(pod), "namespace": NAMESPACE},
-            "spec": {"containers": [{"name": "c", "image": "c"}]},
-        }
-        self.create_pod(manifest)
+        metadata = {"name": self._name(pod), "namespace": NAMESPACE}
+        spec = {"containers": [{"name": "c", "image": "c"}]}
+        self.create_pod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def _quota(self, hard: Manifest | None) -> None:
         self.most_pods = None if hard is None else int(hard["pods"])

@@ -16,9 +16,8 @@ VARIABLE = re.compile(r"FLYTE_KFPYTORCH_[A-Z_]+")
 def tables(page: str, heading: str) -> list[list[str]]:
     """Return the rows of the table under a heading, without header, delimiter row and code marks."""
     text = (REFERENCE / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    rows = re.findall(
-        r"^\| (.*) \|$", re.sub(r"^\|.*\|\n\|-.*\n", "", text, flags=re.MULTILINE), re.MULTILINE
-    )
+    body = re.sub(r"^\|.*\|\n\|-.*\n", "", text, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (.*) \|$", body, re.MULTILINE)
     return [[cell.strip() for cell in row.replace("`", "").split(" | ")] for row in rows]
 
 
@@ -37,11 +36,7 @@ def test_each_cause_is_listed_with_its_remedy() -> None:
 def test_each_cause_is_listed_with_retryability_and_cluster_remedy() -> None:
     remedies = {**REMEDIES, **CLUSTER_REMEDIES}
     assert tables("causes.md", "In a cluster") == [
-        [
-            cause.value,
-            "yes" if is_retryable(cause) else "no",
-            remedies.get(cause, "none").replace("`", ""),
-        ]
+        [cause.value, "yes" if is_retryable(cause) else "no", remedies.get(cause, "none").replace("`", "")]
         for cause in Cause
     ]
 

@@ -160,13 +160,8 @@ def _sorted(service: Manifest) -> Manifest:
 
 
 def _owners(metadata: Manifest, world: Whose) -> list[Manifest]:
+    fields = ("kind", "name", "controller", "blockOwnerDeletion")
     return [
-        {
-            "kind": owner["kind"],
-            "name": owner["name"],
-            "controller": owner["controller"],
-            "blockOwnerDeletion": owner["blockOwnerDeletion"],
-            "current": owner["uid"] == world.uid,
-        }
+        {**{key: owner[key] for key in fields}, "current": owner["uid"] == world.uid}
         for owner in metadata.get("ownerReferences", ())
     ]
