@@ -10,6 +10,8 @@ from backend_plugin.cli.command_errors import UnusableInput
 from backend_plugin.core.settings import Settings
 
 SECTION = {"default-labels": {"team": "a"}}
+ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorage": "20Gi"}}
+RESOURCES = {"task_resources": ADMINS}
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
 
 
@@ -22,16 +24,34 @@ def read(directory: Path, text: str) -> Settings:
 @pytest.mark.parametrize(
     "content",
     [
-        SECTION,
-        {"k8s": SECTION},
-        {"plugins": {"k8s": SECTION, "logs": {"kubernetes-enabled": True}}, "propeller": {}},
-        {"configuration": {"inline": {"plugins": {"k8s": SECTION}}}},
-        {"configmap": {"k8s": {"plugins": {"k8s": SECTION}}, "core": {}}},
+        {**RESOURCES, "k8s": SECTION},
+        {**RESOURCES, "plugins": {"k8s": SECTION, "logs": {"kubernetes-enabled": True}}, "propeller": {}},
+        {"configuration": {"inline": {**RESOURCES, "plugins": {"k8s": SECTION}}}},
+        {
+            "configmap": {
+                "task_resource_defaults": RESOURCES,
+                "k8s": {"plugins": {"k8s": SECTION}},
+                "core": {},
+            }
+        },
     ],
-    ids=["section", "k8s", "configuration", "flyte-binary", "flyte-core"],
+    ids=["k8s", "configuration", "flyte-binary", "flyte-core"],
 )
-def test_section_is_found_in_each_layout_of_flyte_config(tmp_path: Path, content: object) -> None:
-    assert read(tmp_path, yaml.safe_dump(content)).default_labels == {"team": "a"}
+def test_section_and_task_resources_are_found_in_each_layout_of_flyte_config(
+    tmp_path: Path, content: object
+) -> None:
+    settings = read(tmp_path, yaml.safe_dump(content))
+    for each in (settings, serve_settings.read_configuration(str(tmp_path / "s.yaml"), {}).platform):
+        assert each.default_labels == {"team": "a"}
+        resources = each.kfpytorch.task_resources
+        assert {name: amount.text for name, amount in resources.defaults.items()} == {"cpu": "2"}
+        limits = {name: amount.text for name, amount in resources.limits.items()}
+        assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
+
+
+def test_file_may_contain_only_the_section_or_only_task_resources(tmp_path: Path) -> None:
+    assert read(tmp_path, yaml.safe_dump(SECTION)).default_labels == {"team": "a"}
+    assert [*read(tmp_path, yaml.safe_dump(RESOURCES)).kfpytorch.task_resources.defaults] == ["cpu"]
 
 
 @pytest.mark.parametrize(
@@ -60,33 +80,9 @@ def test_flyte_log_settings_are_read_beside_the_section(tmp_path: Path) -> None:
         assert (found.kubernetes_enabled, found.kubernetes_url) == (True, url)
 
 
-ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorage": "20Gi"}}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"task_resources": ADMINS},
-        {"task_resources": ADMINS, "k8s": SECTION},
-        {"task_resources": ADMINS, "plugins": {"k8s": SECTION}},
-        {"configuration": {"inline": {"task_resources": ADMINS, "plugins": {"k8s": SECTION}}}},
-        {"configmap": {"task_resource_defaults": {"task_resources": ADMINS}, "k8s": {}}},
-    ],
-    ids=["alone", "k8s", "configuration", "flyte-binary", "flyte-core"],
-)
-def test_flyte_task_resources_are_applied(tmp_path: Path, content: object) -> None:
-    settings = read(tmp_path, yaml.safe_dump(content))
-    server = serve_settings.read_configuration(str(tmp_path / "s.yaml"), {}).platform
-    for each in (settings, server):
-        resources = each.kfpytorch.task_resources
-        assert {name: amount.text for name, amount in resources.defaults.items()} == {"cpu": "2"}
-        limits = {name: amount.text for name, amount in resources.limits.items()}
-        assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
-
-
 def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
     ours = {"kfpytorch": {"task-resources": {"limits": {"cpu": "4"}}}}
-    text = yaml.safe_dump({"task_resources": ADMINS, "plugins": {"k8s": ours}})
+    text = yaml.safe_dump({**RESOURCES, "plugins": {"k8s": ours}})
     resources = read(tmp_path, text).kfpytorch.task_resources
     assert (dict(resources.defaults), [*resources.limits]) == ({}, ["cpu"])
 

@@ -34,19 +34,12 @@ def test_templates_are_read_from_a_file_or_from_its_folder(tmp_path, name, conte
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "path"),
-    [
-        ("t.yaml", b"a: [", "t.yaml: while parsing"),
-        ("t.yaml", b"- a", "t.yaml: contains list instead of an object"),
-        ("t.json", b"{", "t.json: while parsing"),
-        ("t.json", b"\xff", "t.json: unacceptable character"),
-    ],
+    ("name", "content"), [("t.yaml", b"a: ["), ("t.yaml", b"- a"), ("t.json", b"{"), ("t.json", b"\xff")]
 )
-def test_unreadable_template_file_is_named(tmp_path, name, content, path):
+def test_unreadable_template_file_is_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(pod_templates.UnreadableTemplates) as refusal:
+    with pytest.raises(pod_templates.UnreadableTemplates, match=f"^{tmp_path / name}: "):
         pod_templates.read_templates(tmp_path)
-    assert str(refusal.value).startswith(str(tmp_path / path))
 
 
 def test_missing_template_path_is_named(tmp_path):

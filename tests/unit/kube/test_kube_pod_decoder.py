@@ -15,12 +15,9 @@ from backend_plugin.kube.decoder import MalformedResponse, WatchedObject
 from backend_plugin.kube.pod_decoder import PodDecoder
 from kfpytorch_idl.kubernetes import pods_pb2
 
+DAYS = ("1970-01-01T00:00:00", "1969-12-31T23:59:59", "2026-01-01T00:00:00")
 MOMENTS = st.sampled_from(
-    [
-        None,
-        *("1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-01-01T00:00:00Z"),
-        *("0001-01-01T00:00:01Z", "9999-12-31T23:59:59Z"),
-    ]
+    [None, *(f"{day}Z" for day in (*DAYS, "0001-01-01T00:00:01", "9999-12-31T23:59:59"))]
 )
 WORDS = st.sampled_from(["", "True", "False", "Running", "x" * 5_000, "Grüße", "\udce2\udc82", "\0"])
 INT32 = st.sampled_from([0, 1, 137, -9, 2**31 - 1, -(2**31)])
@@ -30,83 +27,79 @@ def an_object(**fields):
     return st.fixed_dictionaries({}, optional=fields)
 
 
+def texts(*names):
+    return dict.fromkeys(names, WORDS)
+
+
+def times(*names):
+    return dict.fromkeys(names, MOMENTS)
+
+
 CONDITIONS = st.lists(
     an_object(
         type=st.sampled_from(["PodScheduled", "Ready", "DisruptionTarget", "Initialized", ""]),
-        status=WORDS,
-        reason=WORDS,
-        message=WORDS,
-        lastTransitionTime=MOMENTS,
         lastProbeTime=st.none(),
+        **texts("status", "reason", "message"),
+        **times("lastTransitionTime"),
     ),
     max_size=4,
 )
-ENDED = an_object(
-    exitCode=INT32, signal=INT32, reason=WORDS, message=WORDS, startedAt=MOMENTS, finishedAt=MOMENTS
-)
 STATE = an_object(
-    running=an_object(startedAt=MOMENTS), waiting=an_object(reason=WORDS, message=WORDS), terminated=ENDED
+    running=an_object(**times("startedAt")),
+    waiting=an_object(**texts("reason", "message")),
+    terminated=an_object(
+        exitCode=INT32, signal=INT32, **texts("reason", "message"), **times("startedAt", "finishedAt")
+    ),
 )
 CONTAINERS = st.lists(
     an_object(
         name=st.sampled_from(["pytorch", "sidecar"]),
-        image=WORDS,
-        imageID=WORDS,
-        containerID=WORDS,
         restartCount=INT32,
         state=STATE,
         lastState=STATE,
+        **texts("image", "imageID", "containerID"),
     ),
     max_size=2,
 )
+INDICES = st.sampled_from(["0", "7", "-1", "x", ""])
 LABELS = an_object(
+    **texts("other", "training.kubeflow.org/job-name"),
     **{
-        "other": WORDS,
-        "training.kubeflow.org/job-name": WORDS,
         "training.kubeflow.org/replica-type": st.sampled_from(["Master", "worker"]),
-        "training.kubeflow.org/replica-index": st.sampled_from(["0", "7", "-1", "x", ""]),
-    }
+        "training.kubeflow.org/replica-index": INDICES,
+    },
 )
 TRAIN_JOB_LABELS = an_object(
+    **texts("jobset.sigs.k8s.io/jobset-name"),
     **{
-        "jobset.sigs.k8s.io/jobset-name": WORDS,
         "jobset.sigs.k8s.io/replicatedjob-name": st.sampled_from(["node", "launcher", "dataset-initializer"]),
-        "batch.kubernetes.io/job-completion-index": st.sampled_from(["0", "7", "-1", "x", ""]),
-        "jobset.sigs.k8s.io/restart-attempt": st.sampled_from(["0", "2", "-1"]),
-        "kfpytorch.flyte.org/first-index": st.sampled_from(["1", "-1", "x"]),
-    }
+        "batch.kubernetes.io/job-completion-index": INDICES,
+        "jobset.sigs.k8s.io/restart-attempt": INDICES,
+        "kfpytorch.flyte.org/first-index": INDICES,
+    },
 )
 META = st.fixed_dictionaries(
     {"name": st.sampled_from(["p", "f1-n0-0-master-0"])},
     optional={
-        "namespace": WORDS,
-        "uid": WORDS,
+        **texts("namespace", "uid"),
+        **times("creationTimestamp", "deletionTimestamp"),
         "resourceVersion": st.just("7"),
-        "creationTimestamp": MOMENTS,
-        "deletionTimestamp": MOMENTS,
         "deletionGracePeriodSeconds": st.sampled_from([0, 30, -1, 2**31, 2**62]),
         "labels": st.one_of(LABELS, TRAIN_JOB_LABELS),
         "annotations": st.just({"a": "b"}),
         "managedFields": st.just([{"manager": "m"}]),
-        "ownerReferences": st.lists(an_object(uid=WORDS, kind=WORDS, name=WORDS), max_size=2),
+        "ownerReferences": st.lists(an_object(**texts("uid", "kind", "name")), max_size=2),
     },
 )
-PODS = st.fixed_dictionaries(
-    {"metadata": META},
-    optional={
-        "spec": an_object(nodeName=WORDS, hostname=WORDS, containers=st.just([{"name": "c"}])),
-        "status": an_object(
-            phase=WORDS,
-            reason=WORDS,
-            message=WORDS,
-            startTime=MOMENTS,
-            podIP=WORDS,
-            conditions=CONDITIONS,
-            containerStatuses=CONTAINERS,
-            initContainerStatuses=CONTAINERS,
-        ),
-    },
+STATUS = an_object(
+    conditions=CONDITIONS,
+    containerStatuses=CONTAINERS,
+    initContainerStatuses=CONTAINERS,
+    **texts("phase", "reason", "message", "podIP"),
+    **times("startTime"),
 )
+SPEC = an_object(containers=st.just([{"name": "c"}]), **texts("nodeName", "hostname"))
+PODS = st.fixed_dictionaries({"metadata": META}, optional={"spec": SPEC, "status": STATUS})
 OF_JOBSET = {"jobset.sigs.k8s.io/jobset-name": "j"}
 BOTH = {"waiting": {"reason": "x"}, "terminated": {"exitCode": 0, "startedAt": None}}
 PARSER = PodDecoder()
@@ -156,8 +149,7 @@ def created(at):
 
 
 def test_list_has_its_version_and_continue_token():
-    page = PARSER.decode_page(wrapped("PodList", {"metadata": {"resourceVersion": "7", "continue": "x"}}))
-    assert ([*page.items], page.version, page.rest) == ([], "7", "x")
+    assert listed(wrapped("PodList", {"metadata": {**VERSION, "continue": "x"}})) == ([], "7", "x")
 
 
 @pytest.mark.parametrize("more", [{}, {"continue": "x"}], ids=["last", "more"])

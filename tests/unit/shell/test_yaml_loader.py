@@ -60,11 +60,8 @@ def test_timestamps_stay_text_if_requested() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "plugins: {}\nplugins: {}",
-        "a: {b: 1, b: 2}",
-        "- {a: 1}\n- x: {k: [{y: 1, y: 1}]}",
-        '"a": 1\na: 2',
-        "&x a: 1\na: 2",
+        *("plugins: {}\nplugins: {}", "a: {b: 1, b: 2}", "- {a: 1}\n- x: {k: [{y: 1, y: 1}]}"),
+        *('"a": 1\na: 2', "&x a: 1\na: 2"),
     ],
 )
 def test_duplicate_key_is_rejected_with_its_position(text):
