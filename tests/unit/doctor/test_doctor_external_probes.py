@@ -36,9 +36,7 @@ def test_missing_store_is_reported_with_the_required_permissions(
     assert rights in store.remedy
 
 
-def test_read_only_probe_detects_a_missing_permission_to_read_objects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_read_only_probe_detects_a_missing_permission_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     store = fsspec.filesystem("memory")
     store.pipe_file("/private/there/data", b"a")
 
@@ -51,9 +49,7 @@ def test_read_only_probe_detects_a_missing_permission_to_read_objects(
     assert " get and list " in found.remedy
 
 
-def test_empty_prefix_in_a_bucket_that_cannot_be_listed_is_accepted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_empty_prefix_in_a_closed_bucket_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     def list_objects(_: object, path: str, **__: object) -> list[str]:
         raise FileNotFoundError(path) if path == "/closed/below" else OSError("Forbidden: closed")
 

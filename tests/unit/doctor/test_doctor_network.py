@@ -1,40 +1,30 @@
 """Tests of NetworkPolicies against the pods of a job: isolated roles, peers and ports."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from remedy_cases import build_object, facts, role
 
 from backend_plugin.doctor.checks import network
-from backend_plugin.doctor.facts import Facts, PlannedTask, RolePods, Subject
+from backend_plugin.doctor.facts import Subject
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
 EGRESS_DNS = {"ports": [{"port": 53, "protocol": "UDP"}]}
 TCP_53 = {"ports": [{"port": 53}]}
 
 
-def role(name: str) -> RolePods:
-    labels = {**OURS, "training.kubeflow.org/replica-type": name}
-    pod = {"metadata": {"name": f"job-{name}-0", "labels": labels}, "spec": {}}
-    return RolePods(name=name, count=1, needed=1, pod=pod)
-
-
-def ids(
-    *policies: dict[str, Any], roles: tuple[str, ...] = ("master", "worker"), framework: str = "torch"
-) -> list[str]:
-    manifests = [{"metadata": {"name": "p"}, "spec": {"podSelector": {}, **each}} for each in policies]
-    namespace = {"metadata": {"name": "n", "labels": {"team": "a"}}}
-    facts = Facts(
-        namespace="n",
-        objects={Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace]},
-        task=PlannedTask(roles=[role(name) for name in roles], framework=framework),
-    )
-    return sorted(
-        {check.id for check in network.CHECKS if check.id != "dns-not-ready" for _ in check.judge(facts)}
-    )
+def ids(*policies: dict[str, Any], replicas: int = 2, framework: str = "torch") -> list[str]:
+    manifests = [build_object("p", spec={"podSelector": {}, **each}) for each in policies]
+    namespace = build_object("ns", metadata={"labels": {"team": "a"}})
+    objects = {Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace]}
+    judged = facts(objects, task=replace(role(replicas), framework=framework))
+    checks = [check for check in network.CHECKS if check.id != "dns-not-ready"]
+    return sorted({check.id for check in checks for _ in check.judge(judged)})
 
 
 def test_job_of_one_replica_or_with_a_permitting_policy_has_no_network_findings() -> None:
-    assert ids({"policyTypes": ["Ingress", "Egress"]}, roles=("master",)) == []
+    assert ids({"policyTypes": ["Ingress", "Egress"]}, replicas=1) == []
     assert ids({"policyTypes": ["Ingress"]}, peers(podSelector={})) == []
 
 

@@ -7,20 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from remedy_cases import CASES
+from remedy_cases import CASES, role
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import run_checks
 from backend_plugin.doctor.check import Check, Severity, Violation
-from backend_plugin.doctor.facts import (
-    DryRunReply,
-    Facts,
-    PlannedTask,
-    ProbeResult,
-    ReadFailure,
-    RolePods,
-    Subject,
-)
+from backend_plugin.doctor.facts import DryRunReply, Facts, ProbeResult, ReadFailure, Subject
 from backend_plugin.doctor.registry import CHECKS
 
 NODES = ReadFailure(reason="the API server answers 500", remedy="kubectl get nodes")
@@ -44,21 +36,17 @@ def test_unreachable_api_server_is_the_only_finding() -> None:
     assert found.remedy.startswith("kubectl version  # ")
 
 
-def test_remedy_for_a_credentials_error_is_only_our_last_clause(tmp_path: Path) -> None:
+def test_unusable_kubeconfig_is_reported_with_our_last_clause_as_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "mine; and not yours"
-    done = CliRunner().invoke(kfpytorch, ["doctor", "--kubeconfig", str(file), "-o", "json"])
-    (found,) = json.loads(done.output)["findings"]
-    assert found["sentence"] == f"the API server cannot be reached: kubeconfig {file}: there is no such file"
-    assert found["remedy"] == "name a kubeconfig that kubectl can use"
-
-
-def test_number_of_executed_checks_is_reported(tmp_path: Path) -> None:
-    missing = ["doctor", "--kubeconfig", str(tmp_path / "no")]
-    done = CliRunner().invoke(kfpytorch, missing)
+    arguments = ["doctor", "--kubeconfig", str(file)]
+    done = CliRunner().invoke(kfpytorch, arguments)
     last = f"1 of {len(CHECKS)} checks made: 1 error"
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, last)
-    report = json.loads(CliRunner().invoke(kfpytorch, [*missing, "-o", "json"]).stdout)
+    report = json.loads(CliRunner().invoke(kfpytorch, [*arguments, "-o", "json"]).stdout)
     assert report["not_checked"] == [check.id for check in CHECKS if check.id != "api-unreachable"]
+    (found,) = report["findings"]
+    assert found["sentence"] == f"the API server cannot be reached: kubeconfig {file}: there is no such file"
+    assert found["remedy"] == "name a kubeconfig that kubectl can use"
 
 
 def test_check_ids_are_unique_and_plain() -> None:
@@ -71,19 +59,16 @@ def test_check_ids_are_unique_and_plain() -> None:
 
 
 UNTRIED = ProbeResult(what="gs://b/", trouble="cannot be tried", remedy="pip install gcsfs", is_tried=False)
-NAME = "kfpytorch-backend"
-ROLE = RolePods(name="worker", count=1, needed=1, pod={})
+OURS = {"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}
 WITH_SOMETHING: dict[str, dict[str, Any]] = {
     "output-store": {"stores": [ProbeResult(what="s3://a/")]},
     "connector-unreachable": {"connector": ProbeResult(what="h:1")},
     "flyte-route": {"objects": {Subject.FLYTE_CONFIG: [{"tasks": {}}]}},
-    "node-taints": {"task": PlannedTask(roles=[ROLE])},
+    "node-taints": {"task": role()},
     "job-rejected": {"job_reply": DryRunReply(stored={})},
     "webhook-missing": {"invalid_reply": DryRunReply(reason="Invalid", message="two masters")},
     "pod-rejected": {"pod_replies": {"worker": DryRunReply(stored={})}},
-    "connector-rbac": {
-        "objects": {Subject.DEPLOYMENTS: [{"metadata": {"labels": {"app.kubernetes.io/name": NAME}}}]}
-    },
+    "connector-rbac": {"objects": {Subject.DEPLOYMENTS: [OURS]}},
 }
 
 
