@@ -56,17 +56,11 @@ def commands(session: str) -> list[str]:
 
 def printed(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={**os.environ, **ELSEWHERE, "PATH": path, "FLYTE_KFPYTORCH_LOG_DIR": str(folder / "runs")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.stdout
+    folders = {"PATH": path, "FLYTE_KFPYTORCH_LOG_DIR": str(folder / "runs")}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = {**os.environ, **ELSEWHERE, **folders}
+    command_line = ["bash", "-c", command]
+    return subprocess.run(command_line, check=False, cwd=folder, env=environment, text=True, **streams).stdout
 
 
 def played(session: str, folder: Path) -> str:

@@ -28,7 +28,9 @@ from kfpytorch_common.quantity import Quantity
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference"
 PAGE, SERVER_PAGE = ((REFERENCE / name).read_text() for name in ("settings.md", "server.md"))
+AS_IN_A_POD = ("affinity", "dns_config", "pod_security_context", "security_context")
 TYPES = {
+    **{getattr(platform_parsers, name): "as in a pod" for name in AS_IN_A_POD},
     value_parsers.boolean: "true or false",
     platform_parsers.causes_by_exit_code: "causes by exit code",
     platform_parsers.dialect: "`auto`, `pytorchjob` or `trainjob`",
@@ -38,12 +40,8 @@ TYPES = {
     value_parsers.duration: "duration",
     platform_parsers.log_templates: "log templates",
     platform_parsers.log_templates_by_name: "log templates by name",
-    platform_parsers.affinity: "as in a pod",
-    platform_parsers.dns_config: "as in a pod",
-    platform_parsers.pod_security_context: "as in a pod",
     platform_parsers.pod_security_mode: "`off`, `warn` or `enforce`",
     platform_parsers.pod_security_modes: "modes by namespace",
-    platform_parsers.security_context: "as in a pod",
     value_parsers.names: "names",
     platform_parsers.pull_policy: "`Always`, `Never` or `IfNotPresent`",
     value_parsers.quantities: "quantities by resource",

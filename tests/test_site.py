@@ -22,13 +22,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site with the options of `make docs`."""
     target = tmp_path_factory.mktemp("site")
     options = ["-q", "-W", "-n", "--keep-going", "-c", ROOT / "docs"]
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, ROOT, target],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "NO_COLOR": "1"},
-    )
+    command = [sys.executable, "-m", "sphinx", *options, ROOT, target]
+    environment = {"PATH": "/usr/bin:/bin", "NO_COLOR": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return target
 

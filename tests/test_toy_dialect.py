@@ -31,15 +31,10 @@ def test_second_dialect_requires_one_folder_and_one_row(tmp_path: Path) -> None:
     package = tmp_path / "code" / "backend_plugin"
     shutil.copytree(TESTS.parent / "backend_plugin", package, ignore=shutil.ignore_patterns("__pycache__"))
     with_toy(package)
-    path = [package.parent, TESTS, TESTS / "contract"]
-    done = subprocess.run(
-        [sys.executable, TOY / "program.py", tmp_path / "run"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
-        timeout=60,
-    )
+    path = os.pathsep.join(map(str, (package.parent, TESTS, TESTS / "contract")))
+    command = [sys.executable, TOY / "program.py", tmp_path / "run"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     # Each job has a free port of this machine, for which the operator's port is replaced.
