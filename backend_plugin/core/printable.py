@@ -18,17 +18,9 @@ def escape(text: str) -> str:
     # No unsafe character is printable, and most texts have a single line.
     if text.isprintable() or _UNSAFE.search(text) is None:
         return text
-    return _UNSAFE.sub(_escape_character, text.replace("\r\n", "\n"))
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def escape_json(document: str) -> str:
     """Return an equivalent JSON document, with escapes for characters that a terminal would interpret."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
-
-
-def _escape_character(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code <= _LAST_OF_TWO else f"\\u{code:04x}"
-
-
-_LAST_OF_TWO: Final = 0xFF

@@ -122,6 +122,11 @@ def parse_amount(value: Any) -> Quantity:
     return amount
 
 
+def parse_amounts(amounts: Mapping[str, Any]) -> dict[str, Quantity]:
+    """Return the parsed quantities of a valid mapping such as `requests` or `limits`, by resource name."""
+    return {name: parse(format_amount(amount)) for name, amount in amounts.items()}
+
+
 def _decode_amount(_: type, value: Any) -> _CanonicalQuantity:
     return _CanonicalQuantity(parse_amount(value).text)
 

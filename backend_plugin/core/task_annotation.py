@@ -48,6 +48,11 @@ def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -
     return msgspec.json.encode(written).decode()
 
 
+def encode_deadline(seconds: int) -> str:
+    """Return the value of the annotation of a job without a task, with only its deadline."""
+    return msgspec.json.encode(_AnnotationJson(active_seconds=seconds)).decode()
+
+
 def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | None:
     """Return the task's data in a job's annotations, as `encode` wrote it; None if missing or invalid."""
     written = annotations.get(ANNOTATION, "")

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias, TypeVar
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 Manifest: TypeAlias = Mapping[str, JsonValue]
 """A Kubernetes object or a part of it. Manifests are immutable; a change requires a copy."""
+Fields: TypeAlias = Mapping[str, Any]
+"""The fields of an object, such as a pod's spec or a container, whose types have been checked."""
 
 _Value = TypeVar("_Value")
 

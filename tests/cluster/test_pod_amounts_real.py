@@ -17,9 +17,10 @@ from rig.control_plane import ControlPlane
 from rig.process import wait_for
 from rig.seed import SEED
 
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.scheduling import pod_requests
-from backend_plugin.core.scheduling.pod_requests import parse_amounts
+from backend_plugin.core.schema_check import parse_amounts
 from kfpytorch_common.quantity import parse
 
 PODS = 300
@@ -159,7 +160,7 @@ def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting: ControlP
         answers = list(pool.map(count_request, made))
     for (pod_spec, is_worker), counts in zip(made, answers, strict=True):
         roles = [ReplicaRole.MASTER, ReplicaRole.WORKER] if is_worker else [ReplicaRole.WORKER]
-        ours = pod_requests.compute_replica_requests(
-            pod_spec, ReplicaRole.WORKER, roles, GIVEN if is_limited else pod_requests.NOTHING
-        )
+        added = DEFAULT.list_added_containers(ReplicaRole.WORKER, roles)
+        defaults = GIVEN if is_limited else pod_requests.NOTHING
+        ours = pod_requests.compute_pod_requests(pod_spec, added, defaults)
         assert {name: each.nano for name, each in ours.items() if each} == counts, (SEED, pod_spec)

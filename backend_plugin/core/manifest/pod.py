@@ -21,7 +21,7 @@ from backend_plugin.core.manifest import (
 )
 from backend_plugin.core.manifest.pod_draft import PodDraft, PodRequest
 from backend_plugin.core.settings import PodSecurityMode
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import Fields, Manifest
 
 
 class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +29,11 @@ class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
 
     request: PodRequest
     draft: PodDraft
-    base: Mapping[str, Any]
+    base: Fields
     """The ``template`` of the cluster's PodTemplate; empty without one."""
     of_run: Mapping[str, Mapping[str, str]]
     """The labels and annotations that the execution sets on its pods."""
-    env: Sequence[Mapping[str, Any]]
+    env: Sequence[Fields]
     """The environment variables that the execution and the platform set in each container."""
 
 
@@ -118,8 +118,8 @@ def _build_pods(
 
 
 def _finalize_spec(
-    context: _PodContext, spec: Mapping[str, Any], group: ReplicaGroup, problems: list[Problem]
-) -> Mapping[str, Any]:
+    context: _PodContext, spec: Fields, group: ReplicaGroup, problems: list[Problem]
+) -> Fields:
     draft, settings, dialect = context.draft, context.request.settings, context.request.dialect
     spec = pod_containers.finalize_spec(
         spec, draft.primary, group, settings, container_name=dialect.container
@@ -158,8 +158,8 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
 
 
 def _with_platform_fields(
-    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any], *, problems: list[Problem]
-) -> Mapping[str, Any]:
+    context: _PodContext, spec: Fields, extra: Fields, *, problems: list[Problem]
+) -> Fields:
     """Return the spec with what FlytePropeller adds to pods that it renders, merged onto both templates."""
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
@@ -182,9 +182,7 @@ def _with_platform_fields(
     return spec
 
 
-def _with_role_fields(
-    context: _PodContext, spec: Mapping[str, Any], extra: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _with_role_fields(context: _PodContext, spec: Fields, extra: Fields) -> Fields:
     """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template."""
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
@@ -208,7 +206,7 @@ def _with_role_fields(
     return spec
 
 
-def _build_metadata(context: _PodContext, extra: Mapping[str, Any]) -> dict[str, Any]:
+def _build_metadata(context: _PodContext, extra: Fields) -> dict[str, Any]:
     draft = context.draft
     return pod_metadata.merge_pod_metadata(
         [

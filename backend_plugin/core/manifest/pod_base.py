@@ -1,6 +1,6 @@
 """Finds the PodTemplate of the cluster for a task, and merges the pod of the task onto it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from backend_plugin.core.errors import Problem
@@ -11,10 +11,10 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import Fields, Manifest
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-NO_TEMPLATE: Final[Mapping[str, Any]] = {}
+NO_TEMPLATE: Final[Fields] = {}
 _DEFAULT: Final = "default-pod-template-name"
 # The top-level fields of a PodTemplate; the fields of its metadata are not checked.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
@@ -25,7 +25,7 @@ _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("de
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
 
 
-def find_template(request: PodRequest) -> tuple[Mapping[str, Any], list[Problem]]:
+def find_template(request: PodRequest) -> tuple[Fields, list[Problem]]:
     """Return the ``template`` of the PodTemplate (`NO_TEMPLATE` without a valid one), and its problems."""
     found = _find_manifest(request)
     if found is None:
@@ -75,7 +75,7 @@ def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:
     return None
 
 
-def _without_default_scheduler(template: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_default_scheduler(template: Fields) -> Fields:
     """Return the template without the scheduler name that the API server adds by default."""
     spec = template.get("spec", {})
     if spec.get("schedulerName") != _DEFAULT_SCHEDULER:
@@ -89,9 +89,7 @@ def _missing_template_problem(field: str, name: str, request: PodRequest) -> Pro
     return build_problem(field, name, message, f"create it in {namespace}, or name another")
 
 
-def find_unused_containers(
-    path: str, template: Mapping[str, Any], spec: Mapping[str, Any]
-) -> Iterator[Problem]:
+def find_unused_containers(path: str, template: Fields, spec: Fields) -> Iterator[Problem]:
     """Yield a problem for each container that a role's pod template would add to the pod of the task."""
     for kind, patterns in _PATTERNS.items():
         own = {each.get("name") for each in spec.get(kind, ())}
@@ -103,7 +101,7 @@ def find_unused_containers(
 
 
 def get_template_resources(
-    base: Mapping[str, Any], kind: str, name: str, *, settings: Settings, trains: bool = True
+    base: Fields, kind: str, name: str, *, settings: Settings, trains: bool = True
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
@@ -119,7 +117,7 @@ def get_template_resources(
     return NO_CLAIM
 
 
-def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settings) -> ResourceRequirements:
+def get_inherited_resources(base: Fields, name: str, settings: Settings) -> ResourceRequirements:
     """Return what FlytePropeller copies from ``primary`` to `name`; nothing if the template has `name`."""
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
@@ -127,13 +125,13 @@ def get_inherited_resources(base: Mapping[str, Any], name: str, settings: Settin
     return pod_resources.read_container_resources(containers.get("primary", {}), settings)
 
 
-def stack_templates(above: Mapping[str, Any], below: Mapping[str, Any]) -> Mapping[str, Any]:
+def stack_templates(above: Fields, below: Fields) -> Fields:
     """Return a template with only the containers of both, to find the resources of a container."""
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
 
-def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: str) -> Mapping[str, Any]:
+def merge_template(base: Fields, spec: Fields, primary: str) -> Fields:
     """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated."""
     below = base.get("spec")
     if below is None:
@@ -151,8 +149,8 @@ def merge_template(base: Mapping[str, Any], spec: Mapping[str, Any], primary: st
 
 
 def _merge_container(
-    below: Iterable[Mapping[str, Any]], own: Mapping[str, Any], patterns: tuple[str, str], *, trains: bool
-) -> Mapping[str, Any]:
+    below: Iterable[Fields], own: Fields, patterns: tuple[str, str], *, trains: bool
+) -> Fields:
     """Return the container `own` merged onto those containers of a pod template (`below`) that apply to it.
 
     `patterns` are two names, such as ``default`` and ``primary``. The container with the first name applies
@@ -163,15 +161,13 @@ def _merge_container(
     by_name = {each.get("name"): each for each in below}
     pattern = primary if trains else own["name"]
     layers = [by_name.get(default), by_name.get(pattern) if pattern != default else None]
-    merged: Mapping[str, Any] = {}
+    merged: Fields = {}
     for layer in (*layers, own):
         merged = merge_objects(merged, layer) if layer else merged
     return {**merged, "name": own["name"]}
 
 
-def merge_objects(
-    below: Mapping[str, Any], above: Mapping[str, Any], *, is_map: bool = False
-) -> dict[str, Any]:
+def merge_objects(below: Fields, above: Fields, *, is_map: bool = False) -> dict[str, Any]:
     """Return `above` merged onto `below`: objects recursively, lists concatenated, other values from `above`.
 
     An empty value of `above`, such as 0, means that the field is absent, and the value of `below` remains. If
@@ -189,5 +185,5 @@ def merge_objects(
     return merged
 
 
-def _without_keys(spec: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def _without_keys(spec: Fields, keys: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in spec.items() if key not in keys}

@@ -1,7 +1,7 @@
 """Checks of a final pod spec for errors that the API server or the operator would report only in events."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from backend_plugin.core import pod_rules
 from backend_plugin.core.dialects.base import Dialect
@@ -13,15 +13,13 @@ from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.pod_rules.field_errors import FieldError
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import list_repeated
+from backend_plugin.core.values import Fields, list_repeated
 
 # Some releases of Kubernetes replace a negative value by 1.
 _UNCERTAIN: Final = ("spec.terminationGracePeriodSeconds",)
 
 
-def check_pod(
-    spec: Mapping[str, Any], draft: PodDraft, settings: Settings, dialect: Dialect
-) -> Iterator[Problem]:
+def check_pod(spec: Fields, draft: PodDraft, settings: Settings, dialect: Dialect) -> Iterator[Problem]:
     """Yield a problem for each invalid container and repeated name in a pod spec with final resources."""
     for kind in KINDS:
         for index, container in enumerate(spec.get(kind, ())):
@@ -32,7 +30,7 @@ def check_pod(
     yield from _check_repeated_names(spec, draft.path, dialect.container)
 
 
-def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> Iterator[Problem]:
+def _check_repeated_names(spec: Fields, path: str, trainer: str) -> Iterator[Problem]:
     remedy = "rename one of them"
     remedies = {trainer: f"{remedy}; {trainer} is the name of the training container"}
     for name in list_repeated([each["name"] for kind in KINDS for each in spec.get(kind, ())]):
@@ -42,7 +40,7 @@ def _check_repeated_names(spec: Mapping[str, Any], path: str, trainer: str) -> I
         yield build_problem(f"{path}.volumes", name, "is the name of two volumes", remedy)
 
 
-def check_api_rules(spec: Mapping[str, Any], draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
+def check_api_rules(spec: Fields, draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
     """Yield the problems, except of resources, for which the API server would later reject the pod."""
     for error in pod_rules.check_spec(spec):
         if not _is_uncertain(error, dialect):
@@ -64,7 +62,7 @@ def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
 
 
 def check_gpu_count(
-    spec: Mapping[str, Any], group: ReplicaGroup, settings: Settings, dialect: Dialect
+    spec: Fields, group: ReplicaGroup, settings: Settings, dialect: Dialect
 ) -> Iterator[Problem]:
     """Yield a problem if a replica with GPUs starts more processes than it has GPUs."""
     trainer = next(each for each in spec["containers"] if each["name"] == dialect.container)
@@ -78,7 +76,7 @@ def check_gpu_count(
         )
 
 
-def _check_container(container: Mapping[str, Any], path: str, settings: Settings) -> Iterator[Problem]:
+def _check_container(container: Fields, path: str, settings: Settings) -> Iterator[Problem]:
     if any(pod_resources.is_device(name) for name in pod_resources.get_resource_names(container)):
         yield from pod_resources.check_devices(
             pod_resources.read_container_resources(container, settings), path, settings

@@ -1,28 +1,28 @@
 """The containers of a pod: the resources, environment and security context that each one gets."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_env, pod_resources
 from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import omit_empty
+from backend_plugin.core.values import Fields, omit_empty
 
 KINDS: Final = ("initContainers", "containers")
 
 
 def resolve_resources(
-    draft: PodDraft, base: Mapping[str, Any], group: ResourceRequirements, settings: Settings
-) -> Mapping[str, Any]:
+    draft: PodDraft, base: Fields, group: ResourceRequirements, settings: Settings
+) -> Fields:
     """Return the spec of the task, in which each container has its resources of `group`, the task and `base`.
 
     They take precedence in this order. Those of the role, `group`, apply only to the primary container and to
     init containers that are not sidecars. `base` is the PodTemplate, with the containers of the role's own.
     """
 
-    def resolve(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolve(kind: str, container: Fields) -> Fields:
         name, own = container["name"], pod_resources.read_container_resources(container, settings)
         # An init container that always restarts is a sidecar; the role's resources do not apply to it.
         of_role = NO_CLAIM if container.get("restartPolicy") == "Always" else group
@@ -44,13 +44,11 @@ def resolve_resources(
     return _map_containers(draft.spec, resolve)
 
 
-def with_flyte_defaults(
-    spec: Mapping[str, Any], primary: str, env: Sequence[Mapping[str, Any]], settings: Settings
-) -> Mapping[str, Any]:
+def with_flyte_defaults(spec: Fields, primary: str, env: Sequence[Fields], settings: Settings) -> Fields:
     """Return a spec with Flyte's environment, and the default security context in the primary container."""
     security = settings.default_security_context
 
-    def decorate(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+    def decorate(kind: str, container: Fields) -> Fields:
         is_primary = kind == "containers" and container["name"] == primary
         if is_primary and security is not None and "securityContext" not in container:
             container = {**container, "securityContext": security}
@@ -60,11 +58,11 @@ def with_flyte_defaults(
 
 
 def finalize_spec(
-    spec: Mapping[str, Any], primary: str, group: ReplicaGroup, settings: Settings, *, container_name: str
-) -> Mapping[str, Any]:
+    spec: Fields, primary: str, group: ReplicaGroup, settings: Settings, *, container_name: str
+) -> Fields:
     """Return the spec, in which the primary container has its final name, image and variables."""
 
-    def finish(kind: str, container: Mapping[str, Any]) -> Mapping[str, Any]:
+    def finish(kind: str, container: Fields) -> Fields:
         if kind == "containers" and container["name"] == primary:
             env = pod_env.build_training_env(container, group.processes, settings)
             named = {**container, "name": container_name, "env": env}
@@ -74,7 +72,7 @@ def finalize_spec(
     return _map_containers(spec, finish)
 
 
-def _without_duplicates(container: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_duplicates(container: Fields) -> Fields:
     """Return a container without repeated variables and ports, which the API server rejects in a job."""
     # A port with two names is a problem, see `pod_rules.containers`.
     ports = {
@@ -85,7 +83,5 @@ def _without_duplicates(container: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**container, **omit_empty({"env": [*env.values()], "ports": [*ports.values()]})}
 
 
-def _map_containers(
-    spec: Mapping[str, Any], change: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-) -> Mapping[str, Any]:
+def _map_containers(spec: Fields, change: Callable[[str, Fields], Fields]) -> Fields:
     return {**spec, **{kind: [change(kind, each) for each in spec[kind]] for kind in KINDS if spec.get(kind)}}

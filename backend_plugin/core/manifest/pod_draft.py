@@ -14,7 +14,7 @@ from backend_plugin.core.errors import Problem, Problems
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import Fields, Manifest
 from kfpytorch_common.quantity import InvalidQuantity, Quantity
 
 _KINDS: Final = ("containers", "initContainers")
@@ -48,7 +48,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
 class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
     """The pod in a task template, from which the pods of all replica roles are built."""
 
-    spec: Mapping[str, Any]
+    spec: Fields
     primary: str
     """The name of the container that trains."""
     path: str
@@ -139,7 +139,7 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
     if problems:
         return None, problems
     configured = template.config.get(PRIMARY_KEY, "") or target.primary_container_name
-    containers: Sequence[Mapping[str, Any]] = spec.get("containers", ())
+    containers: Sequence[Fields] = spec.get("containers", ())
     # A pod template of `with_overrides` arrives without its primary container name.
     only = containers[0] if len(containers) == 1 else None
     train = next((each for each in containers if each["name"] == configured), only)
@@ -162,7 +162,7 @@ def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Prob
     return draft, problems
 
 
-def _check_pod_placeholders(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _check_pod_placeholders(spec: Fields, path: str) -> Iterator[Problem]:
     for kind in _KINDS:
         for index, each in enumerate(spec.get(kind, ())):
             for part in ("command", "args"):
@@ -176,7 +176,7 @@ def _check_placeholders(words: Sequence[str], path: str) -> Iterator[Problem]:
             yield build_problem(f"{path}[{index}]", word, "was not replaced by Flyte", remedy)
 
 
-def _check_container_count(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _check_container_count(spec: Fields, path: str) -> Iterator[Problem]:
     for kind in _KINDS:
         if (number := len(spec.get(kind, ()))) > MOST_CONTAINERS:
             yield Problem(
@@ -187,7 +187,7 @@ def _check_container_count(spec: Mapping[str, Any], path: str) -> Iterator[Probl
             )
 
 
-def _check_container_names(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _check_container_names(spec: Fields, path: str) -> Iterator[Problem]:
     for kind in _KINDS:
         containers = spec.get(kind, ())
         for index, each in enumerate(containers if isinstance(containers, list) else ()):

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import omit_empty
+from backend_plugin.core.values import Fields, omit_empty
 from kfpytorch_common.quantity import parse
 
 _FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
@@ -16,9 +16,7 @@ _REPORTING: Final = (
 _THREADS: Final = "OMP_NUM_THREADS"
 
 
-def with_flyte_env(
-    container: Mapping[str, Any], env: Sequence[Mapping[str, Any]], settings: Settings
-) -> dict[str, Any]:
+def with_flyte_env(container: Fields, env: Sequence[Fields], settings: Settings) -> dict[str, Any]:
     """Return the container with `env`, the result of `build_execution_env`, and the platform's sources."""
     env = [*container.get("env", ()), *env]
     sources = [*container.get("envFrom", ()), *_build_sources(settings)]
@@ -45,9 +43,7 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
     return [*entries, *_build_entries(run.environment), *_build_entries(settings.default_env_vars)]
 
 
-def build_training_env(
-    container: Mapping[str, Any], processes: int, settings: Settings
-) -> list[Mapping[str, Any]]:
+def build_training_env(container: Fields, processes: int, settings: Settings) -> list[Fields]:
     """Return the final environment of the primary container, which starts this number of processes."""
     by_name = index_by_name(container.get("env", ()))
     added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
@@ -58,7 +54,7 @@ def build_training_env(
     return [*{**by_name, **index_by_name(_REPORTING)}.values()]
 
 
-def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str, str]:
+def _build_thread_env(container: Fields, processes: int) -> dict[str, str]:
     """Return ``OMP_NUM_THREADS`` for the CPU limit of a container with one process.
 
     torch starts a thread for each CPU of the node, which is slow under a lower limit. With several processes
@@ -70,7 +66,7 @@ def _build_thread_env(container: Mapping[str, Any], processes: int) -> dict[str,
     return {_THREADS: str(max(1, parse(limit).whole))}
 
 
-def index_by_name(env: Sequence[Mapping[str, Any]]) -> dict[object, Mapping[str, Any]]:
+def index_by_name(env: Sequence[Fields]) -> dict[object, Fields]:
     """Return the last entry of each name, because the API server rejects duplicate names in a job."""
     return {each.get("name"): each for each in env}
 

@@ -1,7 +1,7 @@
 """Adds the ``extendedResources`` of a task template, and tolerations for extended resources, to a pod."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from flyteidl.core.tasks_pb2 import GPUAccelerator, SharedMemory
 
@@ -10,14 +10,13 @@ from backend_plugin.core.manifest.pod_placement import with_requirements
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.schema_check import QUANTITY, check_value
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Fields
 from kfpytorch_common.quantity import parse
 
 _PATH: Final = "extendedResources.sharedMemory"
 
 
-def with_accelerator(
-    spec: Mapping[str, Any], accelerator: GPUAccelerator, settings: Settings
-) -> Mapping[str, Any]:
+def with_accelerator(spec: Fields, accelerator: GPUAccelerator, settings: Settings) -> Fields:
     """Return a spec that requires nodes with this accelerator and tolerates their taints."""
     expressions = build_accelerator_requirements(accelerator, settings)
     added = _build_accelerator_tolerations(accelerator, settings)
@@ -26,17 +25,15 @@ def with_accelerator(
     return with_requirements(spec, expressions) if expressions else spec
 
 
-def has_gpu(spec: Mapping[str, Any], settings: Settings) -> bool:
+def has_gpu(spec: Fields, settings: Settings) -> bool:
     """True if a container of the spec has a GPU limit."""
     name = settings.gpu_resource_name
     return any(name in each.get("resources", {}).get("limits", {}) for each in spec["containers"])
 
 
-def build_accelerator_requirements(
-    accelerator: GPUAccelerator, settings: Settings
-) -> list[Mapping[str, Any]]:
+def build_accelerator_requirements(accelerator: GPUAccelerator, settings: Settings) -> list[Fields]:
     """Return the node label requirements for this accelerator."""
-    requirements: list[Mapping[str, Any]] = [
+    requirements: list[Fields] = [
         {"key": label, "operator": "In", "values": [value]}
         for label, value in _list_node_labels(accelerator, settings)
     ]
@@ -46,10 +43,8 @@ def build_accelerator_requirements(
     return requirements
 
 
-def _build_accelerator_tolerations(
-    accelerator: GPUAccelerator, settings: Settings
-) -> list[Mapping[str, Any]]:
-    tolerations: list[Mapping[str, Any]] = [
+def _build_accelerator_tolerations(accelerator: GPUAccelerator, settings: Settings) -> list[Fields]:
+    tolerations: list[Fields] = [
         {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
         for label, value in _list_node_labels(accelerator, settings)
     ]
@@ -65,9 +60,7 @@ def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[t
     return labels
 
 
-def with_resource_tolerations(
-    spec: Mapping[str, Any], claimed: Iterable[str], settings: Settings
-) -> Mapping[str, Any]:
+def with_resource_tolerations(spec: Fields, claimed: Iterable[str], settings: Settings) -> Fields:
     """Return a spec that tolerates taints for the `claimed` resources that a setting names."""
     tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
@@ -77,7 +70,7 @@ def with_resource_tolerations(
     return {**spec, "tolerations": tolerations} if tolerations else spec
 
 
-def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Mapping[str, Any]:
+def with_shared_memory(spec: Fields, memory: SharedMemory, primary: str) -> Fields:
     """Return a spec with the shared memory mounted in the primary container; it must have no problem."""
     # Without a size Flyte writes zero, which Kubernetes interprets as no limit.
     size = parse(memory.size_limit or "0").text
@@ -90,7 +83,7 @@ def with_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: s
     return {**spec, "containers": containers, "volumes": [*spec.get("volumes", ()), volume]}
 
 
-def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
+def check_shared_memory(spec: Fields, memory: SharedMemory, primary: str) -> Iterator[Problem]:
     """Yield a problem for each reason why the shared memory cannot be mounted."""
     for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
         if not value:
@@ -100,8 +93,8 @@ def check_shared_memory(spec: Mapping[str, Any], memory: SharedMemory, primary: 
     yield from _check_mount_conflicts(spec, memory, primary)
 
 
-def _check_mount_conflicts(spec: Mapping[str, Any], memory: SharedMemory, primary: str) -> Iterator[Problem]:
-    mounts: Sequence[Mapping[str, Any]] = next(
+def _check_mount_conflicts(spec: Fields, memory: SharedMemory, primary: str) -> Iterator[Problem]:
+    mounts: Sequence[Fields] = next(
         (each.get("volumeMounts", ()) for each in spec["containers"] if each["name"] == primary), ()
     )
     names = {each.get("name") for each in (*spec.get("volumes", ()), *mounts)}

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from flyteidl.core.security_pb2 import Secret, SecurityContext
+from google.protobuf import text_format
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Fields
 
 _RFC_4648: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _FLYTES: Final = str.maketrans(_RFC_4648, "abcdefghijklmnopqrstuvwxyz123456", "=")
-_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 _LONGEST_LABEL: Final = 63
 # The API server's limit for the keys and values of all annotations of an object.
 _LARGEST_ANNOTATIONS: Final = 256 * 1024
@@ -24,7 +25,7 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
     """Return the ``labels`` and ``annotations`` of an execution, with secrets for Flyte's webhook."""
-    secrets = {f"flyte.secrets/s{index}": encode_secret(each) for index, each in enumerate(security.secrets)}
+    secrets = {f"flyte.secrets/s{index}": _encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
         label = _NOT_IN_A_LABEL.sub("-", run.execution_identity.lower())
@@ -32,7 +33,7 @@ def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping
     return {"labels": labels, "annotations": {**run.annotations, **secrets}}
 
 
-def merge_pod_metadata(layers: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:
+def merge_pod_metadata(layers: Sequence[Fields], settings: Settings) -> dict[str, Any]:
     """Return the labels and annotations of a pod; later layers override earlier ones and the defaults."""
     platform = {"labels": settings.default_labels, "annotations": settings.default_annotations}
     parts = {
@@ -69,24 +70,7 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
         )
 
 
-def encode_secret(secret: Secret) -> str:
+def _encode_secret(secret: Secret) -> str:
     """Return the description of a secret in the encoding that Flyte's webhook reads from an annotation."""
-    return base64.b32encode("".join(_iter_lines(secret)).encode()).decode().translate(_FLYTES)
-
-
-def _iter_lines(secret: Secret) -> Iterator[str]:
-    for field, value in secret.ListFields():
-        if field.enum_type is None:
-            yield f'{field.name}: "{"".join(map(_escape, value))}"\n'
-        else:
-            # As in Go, a number without a name is written as a number.
-            known = field.enum_type.values_by_number.get(value)
-            yield f"{field.name}: {known.name if known else value}\n"
-
-
-def _escape(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if " " <= character <= "~":
-        return character
-    return "".join(f"\\{byte:03o}" for byte in character.encode())
+    text = text_format.MessageToString(secret, as_utf8=False)
+    return base64.b32encode(text.encode()).decode().translate(_FLYTES)

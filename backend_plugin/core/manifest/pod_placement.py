@@ -1,20 +1,18 @@
 """Placement of a pod: tolerations, node selectors, affinity, and other pod fields that the platform sets."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, ReplicaGroup
 from backend_plugin.core.schema_check import convert_value, iter_unknown_fields, normalize_json
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import omit_empty
+from backend_plugin.core.values import Fields, omit_empty
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def with_pod_settings(
-    spec: Mapping[str, Any], run: Attempt, settings: Settings, *, resources: Iterable[str]
-) -> Mapping[str, Any]:
+def with_pod_settings(spec: Fields, run: Attempt, settings: Settings, *, resources: Iterable[str]) -> Fields:
     """Return a spec with the pod-level fields of the platform; `resources` may have tolerations there."""
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
@@ -44,26 +42,26 @@ def with_pod_settings(
     return {**given, **others, **omit_empty(overrides)}
 
 
-def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[Mapping[str, Any]]:
+def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[Fields]:
     """Return the tolerations that the settings specify for resources."""
     return [each for name in sorted(names) for each in settings.resource_tolerations.get(name, ())]
 
 
-def find_node_requirement(run: Attempt, settings: Settings) -> Mapping[str, Any] | None:
+def find_node_requirement(run: Attempt, settings: Settings) -> Fields | None:
     """Return the node requirement in the settings for an attempt, which may be interruptible; else None."""
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement
 
 
-def list_node_terms(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def list_node_terms(spec: Fields) -> Sequence[Fields]:
     """Return the node selector terms of a pod, of which a node must match at least one."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
-    terms: Sequence[Mapping[str, Any]] = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", ())
+    terms: Sequence[Fields] = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", ())
     return terms
 
 
-def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
+def with_role_placement(spec: Fields, group: ReplicaGroup) -> Fields:
     """Return the spec with the node selector, tolerations and priority class that its role specifies."""
     place = group.placement
     spec = dict(spec)
@@ -76,7 +74,7 @@ def with_role_placement(spec: Mapping[str, Any], group: ReplicaGroup) -> Mapping
     return spec
 
 
-def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Mapping[str, Any]:
+def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Fields:
     """Return the author's pod template for a role, and add its problems; empty if absent or invalid."""
     pod_template = group.placement.pod_template
     if pod_template is None:
@@ -98,9 +96,7 @@ def get_template_path(group: ReplicaGroup) -> str:
     return f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
 
 
-def without_weaker_terms(
-    spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]
-) -> Mapping[str, Any]:
+def without_weaker_terms(spec: Fields, expressions: Sequence[Fields]) -> Fields:
     """Return the spec without node selector terms that require only `expressions`, if other terms exist.
 
     FlytePropeller adds a term with `expressions` next to the terms of a PodTemplate. Terms are alternatives,
@@ -115,7 +111,7 @@ def without_weaker_terms(
     return _with_node_terms(spec, others) if others else spec
 
 
-def with_requirements(spec: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def with_requirements(spec: Fields, expressions: Sequence[Fields]) -> Fields:
     """Return the spec in which each node selector term also requires all these expressions."""
     required = []
     for term in list_node_terms(spec) or [{}]:
@@ -125,7 +121,7 @@ def with_requirements(spec: Mapping[str, Any], expressions: Sequence[Mapping[str
     return _with_node_terms(spec, required)
 
 
-def _with_node_terms(spec: Mapping[str, Any], terms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _with_node_terms(spec: Fields, terms: Sequence[Fields]) -> Fields:
     affinity = spec.get("affinity", {})
     node = affinity.get("nodeAffinity", {})
     selector = {**node.get(_REQUIRED, {}), "nodeSelectorTerms": terms}

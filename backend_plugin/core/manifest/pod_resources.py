@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -10,7 +10,7 @@ from backend_plugin.core import schema_check
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.values import omit_empty
+from backend_plugin.core.values import Fields, omit_empty
 from kfpytorch_common.quantity import InvalidQuantity, Quantity, parse
 
 _NOTHING: Final = parse("0")
@@ -49,7 +49,7 @@ class ResourceRequirements(msgspec.Struct, frozen=True, kw_only=True):
 NO_CLAIM: Final = ResourceRequirements()
 
 
-def read_container_resources(container: Mapping[str, Any], settings: Settings) -> ResourceRequirements:
+def read_container_resources(container: Fields, settings: Settings) -> ResourceRequirements:
     """Return the requirements of a container that has passed the schema check."""
     resources = container.get("resources", {})
     return ResourceRequirements(
@@ -148,18 +148,18 @@ def normalize_resources(claim: ResourceRequirements) -> ResourceRequirements:
     return ResourceRequirements(requests=requests, limits=limits)
 
 
-def get_resource_names(container: Mapping[str, Any]) -> set[str]:
+def get_resource_names(container: Fields) -> set[str]:
     """Return the names of the resources that a container requests or limits."""
     resources = container.get("resources", {})
     return {*resources.get("requests", ()), *resources.get("limits", ())}
 
 
-def get_container_resource_names(spec: Mapping[str, Any]) -> set[str]:
+def get_container_resource_names(spec: Fields) -> set[str]:
     """Return the names of the resources that a pod's containers, except init containers, request or limit."""
     return {name for each in spec["containers"] for name in get_resource_names(each)}
 
 
-def get_requested_resource_names(spec: Mapping[str, Any]) -> set[str]:
+def get_requested_resource_names(spec: Fields) -> set[str]:
     """Return the names of the resources that any container of a pod requests."""
     containers = [*spec["containers"], *spec.get("initContainers", ())]
     return {name for each in containers for name in each.get("resources", {}).get("requests", {})}
@@ -221,9 +221,7 @@ def _limit_amount(amount: Quantity, most: Quantity | None) -> Quantity:
     return most if most and amount and amount > most else amount
 
 
-def _parse_amounts(
-    values: Mapping[str, Any], gpu: tuple[str, ...], settings: Settings
-) -> dict[str, Quantity]:
+def _parse_amounts(values: Fields, gpu: tuple[str, ...], settings: Settings) -> dict[str, Quantity]:
     amounts = {name: schema_check.parse_amount(amount) for name, amount in values.items()}
     for name in gpu:
         if name in amounts and name != settings.gpu_resource_name:

@@ -10,6 +10,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Fields
 
 CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
@@ -99,7 +100,7 @@ class PodPart(msgspec.Struct, frozen=True, kw_only=True):
     """The pod fields that come from one source, such as the task, and their path in the task template."""
 
     path: str
-    spec: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    spec: Fields = msgspec.field(default_factory=dict)
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -108,7 +109,7 @@ _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 
 
 def check_baseline(
-    sources: Sequence[PodPart], platform: Mapping[str, Any], run: Attempt, settings: Settings
+    sources: Sequence[PodPart], platform: Fields, run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
     """Yield a problem for each of the author's fields that "baseline" or the list of accounts forbids.
 
@@ -159,7 +160,7 @@ def _iter_violations(source: PodPart) -> Iterator[_Finding]:
 
 
 def _iter_part_violations(
-    rows: Mapping[str, Sequence[_RestrictedField]], part: Mapping[str, Any], path: str
+    rows: Mapping[str, Sequence[_RestrictedField]], part: Fields, path: str
 ) -> Iterator[_Finding]:
     for row in (row for key in part for row in rows.get(key, ())):
         for place, value in _iter_values(part, row.path.split("."), path):

@@ -1,7 +1,7 @@
 """The rules of the API server for the spec of a pod, beyond the types of its fields."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from backend_plugin.core.pod_rules import containers, name_rules, schema_rules
 from backend_plugin.core.pod_rules.field_errors import (
@@ -13,6 +13,7 @@ from backend_plugin.core.pod_rules.field_errors import (
     check_name,
     check_required_name,
 )
+from backend_plugin.core.values import Fields
 
 _CHOICES: Final = {
     "restartPolicy": ("Always", "OnFailure", "Never"),
@@ -29,12 +30,12 @@ _OPERATORS: Final = ("Equal", "Exists")
 _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 
-def check_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def check_spec(spec: Fields) -> Iterator[FieldError]:
     """Yield the errors in a spec with valid types, except of resources; a missing field hides all others."""
     yield from [*schema_rules.check_object(spec, "PodSpec", "spec")] or _check_values(spec)
 
 
-def _check_values(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _check_values(spec: Fields) -> Iterator[FieldError]:
     yield from _check_volumes(spec.get("volumes", ()))
     yield from containers.check_containers(spec)
     for field, known in _CHOICES.items():
@@ -48,7 +49,7 @@ def _check_values(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield from check_toleration(toleration, f"spec.tolerations[{index}]")
 
 
-def _check_times(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _check_times(spec: Fields) -> Iterator[FieldError]:
     grace = spec.get("terminationGracePeriodSeconds", 0)
     if grace < 0:
         yield build_invalid_error(
@@ -60,7 +61,7 @@ def _check_times(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield build_invalid_error("spec.activeDeadlineSeconds", deadline, detail)
 
 
-def _check_volumes(volumes: list[Mapping[str, Any]]) -> Iterator[FieldError]:
+def _check_volumes(volumes: list[Fields]) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, volume in enumerate(volumes):
         path = f"spec.volumes[{index}]"
@@ -81,7 +82,7 @@ def _check_node_selector(selector: Mapping[str, str]) -> Iterator[FieldError]:
         yield from check_name("spec.nodeSelector", value, name_rules.check_label_value)
 
 
-def check_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def check_toleration(toleration: Fields, path: str) -> Iterator[FieldError]:
     """Yield the errors in a toleration at `path`."""
     key, effect = toleration.get("key", ""), toleration.get("effect", "")
     yield from check_name(f"{path}.key", key, name_rules.check_qualified_name)
@@ -93,7 +94,7 @@ def check_toleration(toleration: Mapping[str, Any], path: str) -> Iterator[Field
         yield build_invalid_error(f"{path}.effect", effect, detail)
 
 
-def _check_operator(key: str, toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _check_operator(key: str, toleration: Fields, path: str) -> Iterator[FieldError]:
     operator, value = toleration.get("operator", "Equal"), toleration.get("value")
     if not key and operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'

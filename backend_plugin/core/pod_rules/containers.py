@@ -1,7 +1,7 @@
 """Validates the containers of a pod. The package `pod_rules` validates the other fields."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.pod_rules.field_errors import (
@@ -13,8 +13,9 @@ from backend_plugin.core.pod_rules.field_errors import (
     check_choice,
     check_required_name,
 )
-from backend_plugin.core.schema_check import format_amount
-from kfpytorch_common.quantity import Quantity, parse
+from backend_plugin.core.schema_check import parse_amounts
+from backend_plugin.core.values import Fields
+from kfpytorch_common.quantity import Quantity
 
 _KINDS: Final = ("containers", "initContainers")
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
@@ -26,7 +27,7 @@ _MOST_PORTS: Final = 65535
 _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def check_containers(spec: Fields) -> Iterator[FieldError]:
     """Yield the errors in the containers of a spec with valid types, except those in their resources."""
     volumes = {volume.get("name") for volume in spec.get("volumes", ())}
     taken: set[str] = set()
@@ -47,7 +48,7 @@ def check_containers(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     )
 
 
-def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _check_container(container: Fields, path: str) -> Iterator[FieldError]:
     image = container.get("image", "")
     if not image:
         yield build_required_error(f"{path}.image")
@@ -62,7 +63,7 @@ def _check_container(container: Mapping[str, Any], path: str) -> Iterator[FieldE
             yield from _check_probe(container[probe], f"{path}.{probe}")
 
 
-def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+def _check_ports(ports: Sequence[Fields], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
     names: dict[tuple[int, str], str | None] = {}
     for index, port in enumerate(ports):
@@ -82,7 +83,7 @@ def _check_ports(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
         yield from check_choice(f"{path}[{index}].protocol", port.get("protocol", "TCP"), _PROTOCOLS)
 
 
-def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+def _check_variables(variables: Sequence[Fields], path: str) -> Iterator[FieldError]:
     for index, variable in enumerate(variables):
         name, at = variable.get("name", ""), f"{path}[{index}]"
         if not name:
@@ -93,7 +94,7 @@ def _check_variables(variables: Sequence[Mapping[str, Any]], path: str) -> Itera
             yield from _check_source(variable, at)
 
 
-def _check_source(variable: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _check_source(variable: Fields, path: str) -> Iterator[FieldError]:
     kinds = [each for each in _SOURCES if each in variable["valueFrom"]]
     if variable.get("value"):
         detail = "may not be specified when `value` is not empty"
@@ -106,9 +107,7 @@ def _check_source(variable: Mapping[str, Any], path: str) -> Iterator[FieldError
     yield build_invalid_error(f"{path}.valueFrom", "", detail)
 
 
-def _check_mounts(
-    mounts: Sequence[Mapping[str, Any]], volumes: set[str | None], path: str
-) -> Iterator[FieldError]:
+def _check_mounts(mounts: Sequence[Fields], volumes: set[str | None], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, mount in enumerate(mounts):
         name = mount.get("name", "")
@@ -129,16 +128,16 @@ def _check_mount_path(place: str, taken: set[str], path: str) -> Iterator[FieldE
     taken.add(place)
 
 
-def check_resources(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def check_resources(spec: Fields) -> Iterator[FieldError]:
     """Yield the errors in the resources of the containers of a pod spec."""
     for kind in _KINDS:
         for index, container in enumerate(spec.get(kind, ())):
             yield from _check_resources(container.get("resources", {}), f"spec.{kind}[{index}].resources")
 
 
-def _check_resources(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    limits = _parse_amounts(resources.get("limits", {}))
-    requests = _parse_amounts(resources.get("requests", {}))
+def _check_resources(resources: Fields, path: str) -> Iterator[FieldError]:
+    limits = parse_amounts(resources.get("limits", {}))
+    requests = parse_amounts(resources.get("requests", {}))
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             yield from _check_amount(name, amount, f"{path}.{kind}")
@@ -172,16 +171,12 @@ def _check_resource_name(name: str, path: str) -> Iterator[FieldError]:
         yield build_invalid_error(f"{path}[{name}]", name, "must be a standard resource for containers")
 
 
-def _check_probe(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _check_probe(probe: Fields, path: str) -> Iterator[FieldError]:
     handlers = [handler for handler in _HANDLERS if handler in probe]
     if not handlers:
         yield build_required_error(path, "must specify a handler type")
     for handler in handlers[1:]:
         yield build_forbidden_error(f"{path}.{handler}", "may not specify more than 1 handler type")
-
-
-def _parse_amounts(amounts: Mapping[str, Any]) -> dict[str, Quantity]:
-    return {name: parse(format_amount(amount)) for name, amount in amounts.items()}
 
 
 def _is_extended(name: str) -> bool:

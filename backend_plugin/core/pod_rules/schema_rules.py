@@ -11,9 +11,10 @@ from backend_plugin.core.pod_rules.field_errors import (
 )
 from backend_plugin.core.pod_schema import LIST_KEYS
 from backend_plugin.core.schema_check import get_types
+from backend_plugin.core.values import Fields
 
 
-def check_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
+def check_object(value: Fields, kind: str, path: str) -> Iterator[FieldError]:
     """Yield an error for each missing required field and repeated list entry in an object of type `kind`."""
     required, parts = _get_rules(kind)
     for name in sorted(required - value.keys()):
@@ -24,7 +25,7 @@ def check_object(value: Mapping[str, Any], kind: str, path: str) -> Iterator[Fie
             yield from check(value[name], parts[name].strip("[]"), f"{path}.{name}")
 
 
-def _check_list(items: Sequence[Mapping[str, Any]], kind: str, path: str) -> Iterator[FieldError]:
+def _check_list(items: Sequence[Fields], kind: str, path: str) -> Iterator[FieldError]:
     required, parts = _get_rules(kind)
     nested = frozenset(parts)
     for index, item in enumerate(items):

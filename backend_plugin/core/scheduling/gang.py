@@ -74,7 +74,7 @@ def build_gang_roles(
     job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
 ) -> Sequence[GangRole]:
     """Return the roles of a gang; `defaults` are the default requests of a container in its namespace."""
-    roles = [group.role for group in job.groups]
+    roles, dialect = [group.role for group in job.groups], get_dialect(draft.dialect)
     least = compute_min_counts(job)
     specs = {role: get_mapping(draft.pods[role], "spec") for role in roles}
     return [
@@ -82,8 +82,8 @@ def build_gang_roles(
             role=group.role,
             count=group.replicas,
             min_count=least[group.role],
-            request=pod_requests.compute_replica_requests(
-                specs[group.role], group.role, roles, defaults, dialect=draft.dialect
+            request=pod_requests.compute_pod_requests(
+                specs[group.role], dialect.list_added_containers(group.role, roles), defaults
             ),
             spec=specs[group.role],
             defaults=defaults,

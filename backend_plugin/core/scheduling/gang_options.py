@@ -11,11 +11,11 @@ from backend_plugin.core.job import GangOptions, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_text
-from backend_plugin.core.scheduling import pod_requests
 from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles, build_initializer_requests
 from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.schema_check import parse_amounts
 from backend_plugin.core.train_job_options import EXCLUSIVE
 from kfpytorch_common import labels
 
@@ -98,7 +98,7 @@ def build_gang(
     """Return the gang of a job: its roles with their requests, its queues, priority and timeout."""
     options, metadata = job.gang_options, draft.metadata
     queue, admission = _select_queues(options, chosen)
-    defaults = pod_requests.parse_amounts(capabilities.container_defaults)
+    defaults = parse_amounts(capabilities.container_defaults)
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),

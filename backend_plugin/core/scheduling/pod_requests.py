@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from backend_plugin.core.dialects.table import get_dialect
-from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
-from backend_plugin.core.schema_check import format_amount
+from backend_plugin.core.schema_check import parse_amounts
 from backend_plugin.core.values import Manifest
-from kfpytorch_common.quantity import Quantity, add_quantities, multiply_quantity, parse
+from kfpytorch_common.quantity import Quantity, add_quantities, multiply_quantity
 
 Amounts: TypeAlias = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})
@@ -17,19 +15,6 @@ NOTHING: Final[Amounts] = MappingProxyType({})
 # Kubernetes supports only these resources in the resources of a pod.
 _OF_WHOLE_PODS: Final = ("cpu", "memory")
 _PAGES: Final = "hugepages-"
-
-
-def compute_replica_requests(
-    spec: Manifest,
-    role: ReplicaRole,
-    roles: Iterable[ReplicaRole],
-    defaults: Amounts = NOTHING,
-    *,
-    dialect: str = "",
-) -> Amounts:
-    """Return the requests of one of the replicas, including the init containers that the operator adds."""
-    added = get_dialect(dialect).list_added_containers(role, roles)
-    return compute_pod_requests(spec, added, defaults)
 
 
 def compute_pod_requests(
@@ -106,8 +91,3 @@ def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
         **requests,
     }
     return {name: amounts[name] for name in amounts if name in _OF_WHOLE_PODS or name.startswith(_PAGES)}
-
-
-def parse_amounts(manifest: Manifest) -> Amounts:
-    """Return the parsed quantities of a mapping such as `requests` or `limits`, by resource name."""
-    return {name: parse(format_amount(amount)) for name, amount in manifest.items()}

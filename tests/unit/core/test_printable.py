@@ -21,7 +21,7 @@ from backend_plugin.core.judging.verdict import Phase, Verdict
         ("one\u2028two\u2029three", r"one\u2028two\u2029three"),
         ("\ud800", r"\ud800"),
         ("\ufeffx", r"\ufeffx"),
-        ("10%\r100%", r"10%\x0d100%"),
+        ("10%\r100%", r"10%\r100%"),
         ("one\r\ntwo\x1b", "one\ntwo\\x1b"),
         ("tab\tand\nnewline", "tab\tand\nnewline"),
         ("Grüße, 世界, שלום, 👩‍👧", "Grüße, 世界, שלום, 👩‍👧"),

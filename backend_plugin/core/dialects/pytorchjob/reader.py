@@ -15,35 +15,20 @@ ENDING_DEADLINE: Final = 1
 
 
 # The values of scalar fields may have any type, because the reader checks them.
-class _Condition(TypedDict, total=False):
-    type: Any
-    status: Any
-    reason: Any
-    message: Any
-    lastTransitionTime: Any
-
-
 class _Replicas(TypedDict, total=False):
     replicas: Any
     restartPolicy: Any
 
 
-class _RunPolicy(TypedDict, total=False):
-    cleanPodPolicy: Any
-    ttlSecondsAfterFinished: Any
-    activeDeadlineSeconds: Any
-    suspend: Any
-
-
 class _JobSpec(TypedDict, total=False):
     pytorchReplicaSpecs: dict[str, _Replicas]
-    runPolicy: _RunPolicy | None
+    runPolicy: dict[str, Any] | None
     elasticPolicy: dict[str, Any] | None
     nprocPerNode: Any
 
 
 class _JobStatus(TypedDict, total=False):
-    conditions: list[_Condition] | None
+    conditions: list[dict[str, Any]] | None
     startTime: Any
     completionTime: Any
 

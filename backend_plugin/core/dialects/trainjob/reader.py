@@ -28,18 +28,13 @@ class _Trainer(TypedDict, total=False):
     numProcPerNode: Any
 
 
-class _Initializer(TypedDict, total=False):
-    dataset: dict[str, Any] | None
-    model: dict[str, Any] | None
-
-
 class _Patch(TypedDict, total=False):
     manager: Any
 
 
 class _JobSpec(TypedDict, total=False):
     trainer: _Trainer | None
-    initializer: _Initializer | None
+    initializer: dict[str, Any] | None
     runtimePatches: list[_Patch] | None
     suspend: Any
 

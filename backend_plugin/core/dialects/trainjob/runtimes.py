@@ -18,7 +18,6 @@ from backend_plugin.core.dialects.trainjob.resource import (
     find_trainer,
 )
 from backend_plugin.core.errors import Problem
-from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.runtimes import PackageJob, Runtime
@@ -101,7 +100,7 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
             "labels": labels,
             "annotations": {
                 names.OUTPUT_PREFIX: prefix,
-                task_annotation.ANNOTATION: _encode_deadline(wanted, prefix),
+                task_annotation.ANNOTATION: task_annotation.encode_deadline(wanted.seconds),
                 options.ANNOTATION: options.encode(JobOptions(named_runtime=True, ttl_seconds=_KEPT_SECONDS)),
             },
         },
@@ -111,24 +110,6 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
             "runtimePatches": [build_runtime_patch(jobs)],
         },
     }
-
-
-def _encode_deadline(wanted: PackageJob, prefix: str) -> str:
-    """Return the value of the annotation from which every server reads the deadline that it enforces."""
-    run = Attempt(
-        output_prefix=prefix,
-        project="",
-        domain="",
-        execution="",
-        node_id="",
-        attempt=0,
-        task_project="",
-        task_domain="",
-        task_name="",
-        task_version="",
-        namespace=wanted.namespace,
-    )
-    return task_annotation.encode(run, Deadlines(active_seconds=wanted.seconds), {})
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:

@@ -137,12 +137,11 @@ def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dic
 def _select_remedy(message: str) -> str:
     """Return the remedy if an admin has to correct the queue before it can admit the job; else empty."""
     queue = _QUEUE.search(message)
+    if queue is None:
+        return _WRONG if _SELECTOR_MISMATCH in message or _UNCOVERED.search(message) else ""
     if _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
         return ""
-    if queue is not None and queue[1] == "is stopped":
-        return _STOPPED
-    is_unsuitable = _SELECTOR_MISMATCH in message or _UNCOVERED.search(message) is not None
-    return _WRONG if is_unsuitable or queue is not None else ""
+    return _STOPPED if queue[1] == "is stopped" else _WRONG
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:

@@ -15,6 +15,7 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
+from backend_plugin.core.schema_check import parse_amounts
 from backend_plugin.core.values import Manifest, omit_empty, pick_fields
 from kfpytorch_common.causes import Cause
 from kfpytorch_common.quantity import subtract_quantity
@@ -63,7 +64,7 @@ def _compute_request(member: GangRole) -> Amounts:
     YuniKorn counts a native sidecar twice while the init containers run. If a placeholder is smaller than its
     pod, YuniKorn releases all placeholders of the task group.
     """
-    overhead = pod_requests.parse_amounts(get_mapping(member.spec, "overhead"))
+    overhead = parse_amounts(get_mapping(member.spec, "overhead"))
     sidecars: list[Amounts] = []
     peaks = [member.request]
     for container in filter(pod_requests.is_sidecar, get_mappings(member.spec, "initContainers")):

@@ -7,13 +7,13 @@ import pytest
 from builders import a_run, a_template
 
 from backend_plugin.core import settings
+from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import (
     compute_pod_requests,
-    compute_replica_requests,
     format_amounts,
     parse_amounts,
 )
@@ -70,7 +70,8 @@ def test_missing_container_resources_are_taken_from_the_namespace_defaults():
     assert format_amounts(compute_pod_requests(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
     # The defaults also apply to the init container that the operator adds.
     many = parse_amounts({"ephemeral-storage": "1Gi"})
-    alone = compute_replica_requests({"containers": []}, ReplicaRole.WORKER, BOTH, many)
+    added = DEFAULT.list_added_containers(ReplicaRole.WORKER, BOTH)
+    alone = compute_pod_requests({"containers": []}, added, many)
     assert format_amounts(alone) == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
 
 
