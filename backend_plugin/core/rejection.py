@@ -6,7 +6,7 @@ from typing import Final
 
 from backend_plugin.core import names
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem
+from backend_plugin.core.errors import MOST_PROBLEMS, InvalidTask, Problem, check_size
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.judging import verdict
 from backend_plugin.core.judging.verdict import Verdict
@@ -91,13 +91,7 @@ def check_attempt_fields(run: Attempt) -> Iterator[Problem]:
     for field, value in needed:
         if not value:
             yield Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
-    if len(run.namespace) > LONGEST_NAMESPACE:
-        yield Problem(
-            field="task_execution_metadata.namespace",
-            value=f"{len(run.namespace):,} characters",
-            message=f"is longer than {LONGEST_NAMESPACE} characters",
-            remedy="FlytePropeller sends a shorter one",
-        )
+    yield from check_size("task_execution_metadata.namespace", len(run.namespace), LONGEST_NAMESPACE)
 
 
 def require_own_job(run: Attempt, existing: Manifest) -> None:

@@ -80,11 +80,7 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
 
 
 def _select_served(capabilities: Capabilities) -> DialectSelection:
-    """Return the first dialect that the cluster serves and whose operator is not known to be down.
-
-    If all operators are down, return the first dialect that the cluster serves. If the cluster serves none,
-    or its APIs are unknown, return the default dialect.
-    """
+    """Return the first dialect that the cluster serves, preferably with an operator that is not down."""
     served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, capabilities)]]
     if capabilities.apis is None or served in ([], [table.DEFAULT]):
         return DialectSelection(dialect=table.DEFAULT)

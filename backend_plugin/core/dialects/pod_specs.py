@@ -2,7 +2,7 @@
 
 import msgspec
 
-from backend_plugin.core.errors import InvalidTask, Problem
+from backend_plugin.core.errors import InvalidTask, check_size
 from backend_plugin.core.values import Manifest
 
 # The default request limit of etcd; the API server itself accepts 3 MiB.
@@ -12,15 +12,8 @@ _LARGEST = 3 * 2**19
 def encode_storable(manifest: Manifest) -> bytes:
     """Return the JSON of the manifest; raise `InvalidTask` if it is larger than the cluster accepts."""
     encoded = msgspec.json.encode(manifest)
-    if len(encoded) > _LARGEST:
-        raise InvalidTask(
-            Problem(
-                field="template",
-                value=f"{len(encoded):,} bytes",
-                message=f"makes the {manifest['kind']} larger than {_LARGEST:,} bytes, a cluster's limit",
-                remedy="pass large data as files or inputs, not in args, variables or annotations",
-            )
-        )
+    if problems := check_size(f"the {manifest['kind']}", len(encoded), _LARGEST):
+        raise InvalidTask(*problems)
     return encoded
 
 

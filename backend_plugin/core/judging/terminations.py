@@ -148,11 +148,7 @@ def _is_reported(pod: Pod, container: Container | None, ended: ContainerTerminat
 
 
 def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
-    """Return the earliest time at which other pods of the job can have noticed the end of this pod.
-
-    This is the time of its disruption, such as an eviction, or `finished`, the end of its container,
-    whichever is earlier. Without both, it is the time since which the pod is not ready, or of its deletion.
-    """
+    """Return the earliest time at which peers can have noticed the end: of a disruption, container or pod."""
     disrupted = None if pod.disrupted is None else pod.disrupted.since
     return min(filter(None, (disrupted, finished)), default=None) or find_unready_time(pod) or pod.deleted
 

@@ -55,11 +55,7 @@ def build_training_env(container: Fields, processes: int, settings: Settings) ->
 
 
 def _build_thread_env(container: Fields, processes: int) -> dict[str, str]:
-    """Return ``OMP_NUM_THREADS`` for the CPU limit of a container with one process.
-
-    torch starts a thread for each CPU of the node, which is slow under a lower limit. With several processes
-    torch's agent sets one thread for each.
-    """
+    """Return ``OMP_NUM_THREADS`` for the CPU limit of one process; torch counts the CPUs of the node."""
     limit = container.get("resources", {}).get("limits", {}).get("cpu")
     if not limit or processes > 1:
         return {}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from flyteidl.core.security_pb2 import Secret, SecurityContext
 from google.protobuf import text_format
 
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.errors import Problem, check_size
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.core.protojson import build_problem
@@ -61,13 +61,7 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
         for pair in metadata.get("annotations", {}).items()
         for text in pair
     )
-    if size > _LARGEST_ANNOTATIONS:
-        yield Problem(
-            field=f"{path}.annotations",
-            value=f"{size:,} bytes",
-            message=f"are larger than {_LARGEST_ANNOTATIONS:,} bytes, a cluster's limit for one object",
-            remedy="leave some out; they may be of the execution, the PodTemplate or the settings",
-        )
+    yield from check_size(f"{path}.annotations", size, _LARGEST_ANNOTATIONS)
 
 
 def _encode_secret(secret: Secret) -> str:

@@ -1,11 +1,13 @@
 """The rules of the API server for the spec of a pod, beyond the types of its fields."""
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
 
-from backend_plugin.core.pod_rules import containers, name_rules, schema_rules
+from backend_plugin.core.pod_rules import containers, name_rules
 from backend_plugin.core.pod_rules.field_errors import (
     FieldError,
+    build_duplicate_error,
     build_forbidden_error,
     build_invalid_error,
     build_required_error,
@@ -13,6 +15,8 @@ from backend_plugin.core.pod_rules.field_errors import (
     check_name,
     check_required_name,
 )
+from backend_plugin.core.pod_schema import LIST_KEYS
+from backend_plugin.core.schema_check import get_types
 from backend_plugin.core.values import Fields
 
 _CHOICES: Final = {
@@ -32,7 +36,7 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 def check_spec(spec: Fields) -> Iterator[FieldError]:
     """Yield the errors in a spec with valid types, except of resources; a missing field hides all others."""
-    yield from [*schema_rules.check_object(spec, "PodSpec", "spec")] or _check_values(spec)
+    yield from [*_check_object(spec, "PodSpec", "spec")] or _check_values(spec)
 
 
 def _check_values(spec: Fields) -> Iterator[FieldError]:
@@ -102,3 +106,45 @@ def _check_operator(key: str, toleration: Fields, path: str) -> Iterator[FieldEr
     yield from check_choice(path, operator, _OPERATORS)
     if operator == "Exists" and value:
         yield build_invalid_error(path, value, "value must be empty when `operator` is 'Exists'")
+
+
+# ---- rules of the schema: required fields, and unique entries of lists
+
+
+def _check_object(value: Fields, kind: str, path: str) -> Iterator[FieldError]:
+    """Yield an error for each missing required field and repeated list entry in an object of type `kind`."""
+    required, parts = _get_rules(kind)
+    for name in sorted(required - value.keys()):
+        yield build_required_error(f"{path}.{name}")
+    for name in value:
+        if name in parts:
+            check = _check_list if parts[name].startswith("[") else _check_object
+            yield from check(value[name], parts[name].strip("[]"), f"{path}.{name}")
+
+
+def _check_list(items: Sequence[Fields], kind: str, path: str) -> Iterator[FieldError]:
+    required, parts = _get_rules(kind)
+    nested = frozenset(parts)
+    for index, item in enumerate(items):
+        if not required <= item.keys() or not nested.isdisjoint(item):  # Few variables have nested fields.
+            yield from _check_object(item, kind, f"{path}[{index}]")
+    if keys := LIST_KEYS.get(kind):
+        taken = set[tuple[Any, ...]]()
+        for index, item in enumerate(items):
+            key = tuple([item.get(name) for name in keys])
+            if key in taken:
+                yield build_duplicate_error(f"{path}[{index}]", dict(zip(keys, key, strict=True)))
+            taken.add(key)
+
+
+@cache
+def _get_rules(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
+    """Return the required fields of a type, and the types of those fields within which there are rules."""
+    fields = get_types()[kind]
+    parts = {name: each.rstrip("!*") for name, each in fields.items()}
+    required = frozenset(name for name, each in fields.items() if each.endswith("*"))
+    return required, {name: part for name, part in parts.items() if _has_rules(part.strip("[]"))}
+
+
+def _has_rules(kind: str) -> bool:
+    return kind in get_types() and (kind in LIST_KEYS or any(_get_rules(kind)))

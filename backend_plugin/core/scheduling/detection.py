@@ -1,7 +1,4 @@
-"""Selects a gang scheduler from the capabilities of the cluster, and checks its queues.
-
-An admission queue is a queue of Kueue that starts a job before another scheduler places the pods.
-"""
+"""Selects a gang scheduler from the capabilities of the cluster, and a Kueue queue that admits the job."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

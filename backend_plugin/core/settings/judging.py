@@ -1,7 +1,4 @@
-"""The timeouts of a job, and the causes of its exit codes.
-
-The keys of the settings file are the field names with ``-`` for ``_``; durations have Go's form (``3m``).
-"""
+"""The timeouts of a job, and the causes of its exit codes; durations have Go's form (``3m``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

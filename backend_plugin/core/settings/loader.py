@@ -1,9 +1,4 @@
-"""The loader of `Settings` from a decoded YAML mapping; it reports all problems of a section together.
-
-The type of a setting's field in `model` selects its parser from `_BY_TYPE`. A new key of Flyte's section,
-``plugins.k8s``, needs a row in `_FLYTES` only if the parser of its type does not fit. A new key directly in
-``plugins.k8s.kfpytorch``, the section of this project, needs a row in `_OURS`.
-"""
+"""The loader of `Settings` from a decoded YAML mapping; the type of a field in `model` selects its parser."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta

@@ -66,7 +66,7 @@ def test_quota_rejection_is_transient(code, message, passes):
 def test_attempt_fields_of_a_request_are_checked():
     assert not [*rejection.check_attempt_fields(a_run())]
     (long,) = rejection.check_attempt_fields(a_run(namespace="n" * 64))
-    assert (long.field, long.value) == ("task_execution_metadata.namespace", "64 characters")
+    assert (long.field, long.value) == ("task_execution_metadata.namespace", "64 bytes")
     missing = [*rejection.check_attempt_fields(a_run(output_prefix="", namespace="", execution=""))]
     assert [each.field.rpartition(".")[2] for each in missing] == ["output_prefix", "namespace", "name"]
 

@@ -123,10 +123,7 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time from which all nodes existed for the first time; None if some nodes have no pod.
-
-    After a restart of the whole job that time is unknown, and the result is the creation time of the job.
-    """
+    """Return the time since which all nodes exist; after a restart of the job, its creation."""
     if any(pod.attempt for pod in nodes):
         # With this earlier time, the present pods count as replacements.
         return job.created

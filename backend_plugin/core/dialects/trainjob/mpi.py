@@ -1,8 +1,4 @@
-"""The parts of an MPI job: Trainer's policy for MPI, and the launcher beside the other nodes.
-
-Trainer creates the SSH keys and the hostfile. All nodes run the same command, the worker program of the
-plugin. It starts mpirun in the launcher, which is the first node, and sshd in the other nodes.
-"""
+"""The parts of an MPI job: Trainer's policy for MPI, and the launcher beside the other nodes."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -13,7 +13,7 @@ from backend_plugin.core.settings import read
 
 def test_job_larger_than_the_size_limit_is_rejected():
     containers = [{"name": "pytorch", "image": "i", "args": ["a" * 100_000] * 16}]
-    message = r"template=1,600,.* bytes: makes the PyTorchJob larger than 1,572,864"
+    message = r"the PyTorchJob=1,600,.* bytes: is larger than the limit of 1,572,864"
     with pytest.raises(InvalidTask, match=message):
         build_pod({"metadata": {"labels": {"a": "pod"}}, "spec": {"containers": containers}})
 
