@@ -77,9 +77,8 @@ def test_gang_request_is_the_sum_of_its_member_requests(custom, minimum):
     fields = gang_of(custom, minimum)
     section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "operator"}}}
     (job,) = plan(a_template(fields), a_run(), settings.read(section)).manifests
-    made = job
-    policy = made["spec"]["runPolicy"].get("schedulingPolicy")
-    replicas = made["spec"]["pytorchReplicaSpecs"]
+    policy = job["spec"]["runPolicy"].get("schedulingPolicy")
+    replicas = job["spec"]["pytorchReplicaSpecs"]
     pods = {role: replicas[role.value]["template"] for role in ReplicaRole if role.value in replicas}
     there = build_gang_roles(decoded(fields), JobDraft(metadata=job["metadata"], pods=pods))
     if policy is not None:

@@ -1,6 +1,6 @@
 """Property tests: the backend decodes what an author's config encodes."""
 
-from builders import decoded
+from builders import a_run, decoded
 from flytekit import Resources
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,67 +70,55 @@ ELASTICS = st.builds(
 )
 
 
-def group(role: job.ReplicaRole, spec, replicas: int) -> job.ReplicaGroup:
-    requests = {"cpu": spec.requests.cpu, "memory": spec.requests.mem} if spec.requests else None
+def build_group(role: job.ReplicaRole, spec, replicas: int) -> job.ReplicaGroup:
+    requests = spec.requests and {"cpu": spec.requests.cpu, "memory": spec.requests.mem}
     return job.ReplicaGroup(
         role=role,
         replicas=replicas,
         restart_policy=POLICIES[spec.restart_policy],
         image=spec.image,
-        resources=None if requests is None else job.Resources(requests=requests),
+        resources=requests and job.Resources(requests=requests),
         placement=job.Placement(
             node_selector=spec.node_selector or {}, priority_class_name=spec.priority_class_name
         ),
     )
 
 
-def around(config):
+def build_job(config, groups, **fields) -> TrainingJob:
     policy = config.run_policy or RunPolicy()
-    return {
-        "run_policy": job.JobRunPolicy(
+    options = vars(config.train_job) if config.train_job else {}
+    options = {name: value for name, value in options.items() if value is not None}
+    return TrainingJob(
+        run=a_run(),
+        groups=tuple(each for each in groups if each.replicas),
+        run_policy=job.JobRunPolicy(
             clean_pod_policy=CLEANS[policy.clean_pod_policy],
             ttl_seconds_after_finished=policy.ttl_seconds_after_finished or None,
             active_deadline_seconds=policy.active_deadline_seconds or None,
             backoff_limit=policy.backoff_limit or None,
         ),
-        "gang": config.gang and job.GangOptions(**vars(config.gang)),
-        "train_job": config.train_job
-        and train_job_options.TrainJobOptions(
-            **{name: value for name, value in vars(config.train_job).items() if value is not None}
-        ),
-    }
+        gang=config.gang and job.GangOptions(**vars(config.gang)),
+        train_job=config.train_job and train_job_options.TrainJobOptions(**options),
+        **fields,
+    )
 
 
 @given(PYTORCHES)
 def test_backend_decodes_an_encoded_pytorch_config(config):
-    read = decoded(encode_pytorch(config))
-    groups = (
-        group(job.ReplicaRole.MASTER, config.master, 1),
-        group(job.ReplicaRole.WORKER, config.worker, config.worker.replicas or 0),
-    )
-    expected = TrainingJob(
-        run=read.run, groups=tuple(each for each in groups if each.replicas), **around(config)
-    )
-    assert read == expected
+    master = build_group(job.ReplicaRole.MASTER, config.master, 1)
+    worker = build_group(job.ReplicaRole.WORKER, config.worker, config.worker.replicas or 0)
+    assert decoded(encode_pytorch(config)) == build_job(config, [master, worker])
 
 
 @given(ELASTICS)
 def test_backend_decodes_an_encoded_elastic_config(config):
-    read = decoded(encode_elastic(config))
     low, high = config.min_max_nodes()
-    assert read == TrainingJob(
-        run=read.run,
-        groups=(
-            job.ReplicaGroup(
-                role=job.ReplicaRole.WORKER,
-                replicas=high,
-                restart_policy="Never",
-                processes=config.nproc_per_node,
-            ),
-        ),
-        nproc_per_node=config.nproc_per_node,
-        elastic=job.ElasticPolicy(
-            min_replicas=low, max_replicas=high, rdzv_backend="c10d", max_restarts=config.max_restarts
-        ),
-        **around(config),
+    processes = config.nproc_per_node
+    workers = job.ReplicaGroup(
+        role=job.ReplicaRole.WORKER, replicas=high, restart_policy="Never", processes=processes
     )
+    elastic = job.ElasticPolicy(
+        min_replicas=low, max_replicas=high, rdzv_backend="c10d", max_restarts=config.max_restarts
+    )
+    expected = build_job(config, [workers], nproc_per_node=processes, elastic=elastic)
+    assert decoded(encode_elastic(config)) == expected

@@ -51,6 +51,8 @@ COUNTING = {
 }  # fmt: skip
 GOING = {"metadata": {"deletionTimestamp": at(99)}}
 FRAME = '  File "{}", line {}, in {}\n    code\n'
+CAUSE = "The above exception was the direct cause of the following exception"
+HANDLING = "During handling of the above exception, another exception occurred"
 LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3, "read") + "KeyError: 'cat'"
 LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
 LOST_PEER = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
@@ -186,29 +188,22 @@ def test_first_line_of_a_report_contains_the_code_location():
     ]
 
 
-@pytest.mark.parametrize(
-    ("joint", "how"),
-    [
-        ("The above exception was the direct cause of the following exception", "caused by"),
-        ("During handling of the above exception, another exception occurred", "raised while handling"),
-    ],
-)
+@pytest.mark.parametrize(("joint", "how"), [(CAUSE, "caused by"), (HANDLING, "raised while handling")])
 def test_error_has_a_line_for_the_preceding_exception(joint, how):
-    trace = f"{LABEL}\n\n{joint}:\n\nTraceback (most recent call last):\n{FRAME.format('/a.py', 7, 'f')}ValueError: x"
-    assert judge_error_file("ValueError: x", trace).message.splitlines()[1] == (
-        f"  {how} KeyError: 'cat', at /root/data.py:3 in read"
-    )
+    raised = f"Traceback (most recent call last):\n{FRAME.format('/a.py', 7, 'f')}ValueError: x"
+    lines = judge_error_file("ValueError: x", f"{LABEL}\n\n{joint}:\n\n{raised}").message.splitlines()
+    assert lines[1] == f"  {how} KeyError: 'cat', at /root/data.py:3 in read"
 
 
 def test_library_frame_is_not_reported_as_the_code_location():
     library = "Traceback (most recent call last):\n" + FRAME.format("/usr/lib/python3/socket.py", 3, "read")
-    trace = f"{library}TimeoutError\n\nThe above exception was the direct cause of the following exception:\n\n{LABEL}"
+    trace = f"{library}TimeoutError\n\n{CAUSE}:\n\n{LABEL}"
     assert judge_error_file("KeyError: 'cat'", trace).message.splitlines()[1] == "  caused by TimeoutError"
 
 
 def test_data_loader_error_is_attributed_to_the_dataset():
     inner = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 9, "__getitem__")
-    cause = f"{LABEL}\n\nThe above exception was the direct cause of the following exception:\n\n"
+    cause = f"{LABEL}\n\n{CAUSE}:\n\n"
     message = (
         "ValueError: Caught ValueError in DataLoader worker process 1.\n"
         f"Original {cause}{inner}ValueError: image 3\nis broken"

@@ -98,12 +98,9 @@ def test_new_scheduler_is_detected_selected_and_combined_with_kueue():
     assert planned({"scheduler": "auto"}, found, scheduler="seventh").manifests == made.manifests
 
 
-def test_pod_groups_of_the_new_scheduler_are_watched():
+def test_connector_watches_the_pod_groups_of_the_new_scheduler_and_needs_permissions_for_them():
     kinds = [(each.resource.group, each.resource.plural) for each in api_resources.list_group_kinds()]
     assert (API, "crews") in kinds
-
-
-def test_connector_needs_permissions_for_the_pod_groups_of_the_new_scheduler():
     facts = Facts(namespace="ns", gang=GangSettings(scheduler="seventh"))
     rules = {each.resource: each.verbs for each in access_review.required(facts)}
     assert rules["crews"] == ("create", "list", "watch", "delete")
@@ -123,8 +120,7 @@ def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler():
 
 def test_doctor_finds_deployment_api_and_queues_of_the_new_scheduler():
     (query,) = queries.build_gang_queries("seventh", "ns")
-    found = (query.subject, query.resource.plural)
-    assert found == (Subject.QUEUES, "lanes")
+    assert (query.subject, query.resource.plural) == (Subject.QUEUES, "lanes")
     pod = {"spec": {"containers": [{"image": "example.org/seventh-scheduler:1"}]}}
     deployment = {"spec": {"template": pod}, "status": {"availableReplicas": 1}}
     lane = {"apiVersion": f"{API}/v1", "metadata": {"name": "fast"}}
