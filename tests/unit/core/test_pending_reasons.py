@@ -208,12 +208,3 @@ def test_queue_timeout_depends_on_the_cause_of_the_wait(message, rules, last, ph
     job, pods = waits.pop("job"), waits.pop("pods")
     early, late = (verdict(job, *pods, **waits, now=last + more, rules=rules) for more in (-10, 10))
     assert (early.phase.value, late.phase.value) == ("WAITING_FOR_RESOURCES", phase)
-
-
-def test_deadline_counts_from_the_first_running_condition():
-    limited = rules(**{"active-deadline": "1h"})
-    waited = gang({**RUNNING, "lastTransitionTime": "2026-01-01T10:00:00Z"}, workers=1)
-    pods = [running(name, since=36_000) for name in ("master-0", "worker-0")]
-    assert verdict(waited, *pods, now=36_000 + 3_500, rules=limited).phase.value == "RUNNING"
-    over = verdict(waited, *pods, now=36_000 + 3_700, rules=limited)
-    assert over.reason == "DeadlineExceeded"

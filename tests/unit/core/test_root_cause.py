@@ -213,23 +213,6 @@ def test_error_file_of_a_recovered_worker_is_judged_after_pod_cleanup(job, pods,
     assert verdict(job, *pods, error_files=[file]).phase.value == phase
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-@pytest.mark.parametrize("other", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_timestamps_outside_the_usual_range_are_accepted(moment, other):
-    state = {"exitCode": 1, "finishedAt": moment}
-    disruption = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": other}
-    failed = pod(
-        "worker-0",
-        "Failed",
-        container={"restartCount": 1, "state": {"terminated": state}, "lastState": {"terminated": state}},
-        conditions=[disruption],
-    )
-    over = {**FAILED, "lastTransitionTime": other}
-    for file in (error_file(timestamp=other), error_file(timestamp=moment)):
-        assert verdict(job(over), failed, error_files=[file]).message.startswith("worker-0 failed: ")
-        assert verdict(limit(), restarted("worker-0", 1), error_files=[file]).message
-
-
 def test_success_is_kept_after_an_eviction():
     evicted = pod("worker-0", "Failed", reason="Evicted")
     assert short(verdict(job(RUNNING, SUCCEEDED), evicted)) == ("SUCCEEDED", "Succeeded", None)

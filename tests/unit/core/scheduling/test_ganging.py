@@ -110,15 +110,6 @@ def test_job_with_scheduler_none_or_a_single_replica_has_no_gang():
         assert planned(ganging, SINGLE) == planned({}, SINGLE)
 
 
-def test_gang_minimum_sets_members_and_resources():
-    resources = {"cpu": "3", "memory": "3Gi"}
-    _, group = planned(BACKEND, gang={"minMember": 3})
-    assert group["spec"] == {"minMember": 3, "minResources": resources}
-    (operated,) = planned(OPERATOR, gang={"minMember": 3})
-    policy = operated["spec"]["runPolicy"]["schedulingPolicy"]
-    assert policy == {"minAvailable": 3, "minResources": resources}
-
-
 def test_pod_scheduler_name_that_conflicts_with_the_gang_is_rejected():
     other = {"scheduler-name": "default-scheduler"}
     problem, _ = refused(BACKEND, flyte=other)
