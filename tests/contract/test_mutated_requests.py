@@ -85,11 +85,6 @@ def noise(message: Message, dice: random.Random) -> bytes:
     return dice.randbytes(dice.choice((0, 1, 10, 1000, 100_000)))
 
 
-def doubled(message: Message, dice: random.Random) -> bytes:
-    """Repeat all fields: the last value of a single field counts, lists and maps grow."""
-    return message.SerializeToString() * dice.choice((2, 3, 8))
-
-
 def bottomless(message: Message, dice: random.Random) -> bytes:
     """Add a deeply nested list to the `custom` field of the template."""
     value = _field(3, b"deep")
@@ -118,7 +113,7 @@ def changed(message: Message, dice: random.Random) -> bytes:
     return bytes(copy.SerializeToString())
 
 
-MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise, doubled, bottomless)
+MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise, bottomless)
 
 
 def mutated(message: Message, dice: random.Random) -> bytes:
