@@ -168,13 +168,20 @@ def serving_jobs(
         await served.cache.ready.wait()
         return served
 
+    async def stop() -> None:
+        await stack.aclose()
+        # Cancelled calls end one iteration later, and need the loop until then.
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        if rest:
+            await asyncio.wait(rest, timeout=5)
+
     with TemporaryDirectory() as folder:
         served = asyncio.run_coroutine_threadsafe(start(folder), loop).result(60)
         try:
             address = f"127.0.0.1:{served.port}"
             yield ServedJobs(address, served.cluster, nodes or FewNodes(), served.front, loop)
         finally:
-            asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(60)
+            asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

@@ -178,10 +178,10 @@ class KubeServer(ThreadedServer):
             if (known[7:] if known.lower().startswith("bearer ") else known) not in self.tokens:
                 raise Refusal(401, "Unauthorized", "Unauthorized")
         parts = request.path.strip("/").split("/")
-        if parts[0] == "version" or (parts[0] == "apis" and len(parts) < 3):
-            return self._discovery(*parts)
-        if parts[0] == "apis" and len(parts) == 3 and parts[1] in self.groups:
-            return self._kinds(parts[1], parts[2])
+        if parts[0] == "version":
+            return web.json_response({"major": "1", "minor": "36", "gitVersion": "v1.36.1"})
+        if parts[0] == "apis" and len(parts) <= 3:
+            return self._discovery(*parts[1:])
         group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
         version, rest = rest[0], rest[1:]
         namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" and rest[2:] else ("", rest)
@@ -222,17 +222,15 @@ class KubeServer(ThreadedServer):
             return json.dumps({"type": how, "object": manifest}).encode() + b"\n"
         return messages.frame(how, kind, manifest)
 
-    def _discovery(self, what: str, group: str = "") -> web.Response:
-        if what == "version":
-            return web.json_response({"major": "1", "minor": "36", "gitVersion": "v1.36.1"})
+    def _discovery(self, group: str = "", version: str = "") -> web.Response:
+        """Return all API groups, one group, or the resources of a version of it."""
         if not group:
             groups = [self._group(each) for each in self.groups if each]
             return web.json_response({"kind": "APIGroupList", "groups": groups})
         if group not in self.groups:
             return web.Response(status=404, text="404 page not found\n")
-        return web.json_response({"kind": "APIGroup", **self._group(group)})
-
-    def _kinds(self, group: str, version: str) -> web.Response:
+        if not version:
+            return web.json_response({"kind": "APIGroup", **self._group(group)})
         there = [plural for plural, served in self.groups[group].items() if served == version]
         resources = [{"name": each, "namespaced": True} for each in there]
         return web.json_response({"kind": "APIResourceList", "resources": resources})

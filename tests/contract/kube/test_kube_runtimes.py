@@ -113,15 +113,6 @@ def test_foreign_jobs_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
     assert {each.name for each in active} == {NAME, "old", "sdk"}
 
 
-def test_jobs_command_marks_foreign_jobs(kube: KubeServer) -> None:
-    lines = {line.split()[0]: line for line in run("jobs", "--all").stdout.splitlines()}
-    assert "-/2" in lines["sdk"]
-    assert "TrainJob of another client" in lines["sdk"]
-    assert "another client" not in lines[NAME]
-    refused = run("jobs", "--all", "--watch")
-    assert refused.exit_code == 2
-
-
 @pytest.mark.parametrize("verb", ["cancel", "describe", "logs", "wait"])
 def test_foreign_job_is_read_only(kube: KubeServer, verb: str) -> None:
     before = kube.list_objects("trainjobs")
