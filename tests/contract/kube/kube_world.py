@@ -1,6 +1,8 @@
 """Kubernetes objects, a sink, and a client that is opened and closed."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,8 +10,12 @@ from typing import Any
 
 from builders import a_run
 from kube_server import KubeServer, kubeconfig
-from serving import Served, serving, wait_until
+from scripted_cluster import ago
+from serving import NAMESPACE, Served, is_phase, serving, wait_until
 
+from backend_plugin.core import job_ref
+from backend_plugin.core.dialects.table import DEFAULT
+from backend_plugin.core.job import JobRef
 from backend_plugin.core.observed import Job
 from backend_plugin.doctor import fact_collector, sample_task
 from backend_plugin.doctor.facts import Facts
@@ -184,3 +190,112 @@ async def following(cluster: KubernetesCluster) -> AsyncIterator[Heard]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+# ---- old jobs whose execution may be gone
+
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+MARK = "kfpytorch.flyte.org/workflow-location"
+
+
+def build_name(execution: str) -> str:
+    return f"{execution}-n0-0-0123456789ab"
+
+
+def prefix(execution: str) -> str:
+    return f"s3://bucket/{execution}/n0/0"
+
+
+def ours(execution: str, **metadata: Any) -> Any:
+    """Return an old job of the first attempt of a node."""
+    identity = hashlib.sha256(prefix(execution).encode()).hexdigest()[:40]
+    annotations = {
+        "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
+        "kfpytorch.flyte.org/output-prefix": prefix(execution),
+        **metadata.pop("annotations", {}),
+    }
+    about = {"name": build_name(execution), "namespace": "ns", "creationTimestamp": LONG_AGO}
+    labels = {"kfpytorch.flyte.org/job": identity}
+    return job(metadata={**about, "labels": labels, "annotations": annotations, **metadata})
+
+
+def reference(execution: str) -> bytes:
+    """Return an unsigned reference to the job of an execution."""
+    return job_ref.encode(
+        JobRef(
+            dialect=DEFAULT.name,
+            namespace="ns",
+            name=build_name(execution),
+            output_prefix=prefix(execution),
+        )
+    )
+
+
+def workflow(name: str, namespace: str = "ns") -> Any:
+    return {"metadata": {"name": name, "namespace": namespace}}
+
+
+def names(server: KubeServer) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in server.list_objects("pytorchjobs"))
+
+
+def metadata(server: KubeServer, name: str) -> Any:
+    return server.get_object(JOBS, name)["metadata"]
+
+
+# ---- the operator, the scheduler and the nodes of the only PyTorchJob
+
+
+UNPLACED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
+}
+
+
+class Playing:
+    """Simulates all of them."""
+
+    def __init__(self, server: KubeServer) -> None:
+        self._server = server
+        (self.job,) = server.list_objects("pytorchjobs")
+        self.name = self.job["metadata"]["name"]
+
+    def becomes(self, kind: str, since: float = 0.0, **metadata: Any) -> None:
+        """Set a condition of the job as the operator does, and these fields of its metadata."""
+        condition = {"type": kind, "status": "True", "lastTransitionTime": ago(since)}
+        status = {"startTime": ago(60), "conditions": [{**condition, "reason": f"PyTorchJob{kind}"}]}
+        metadata = {**self.job["metadata"], **metadata}
+        self._server.apply(JOBS, {**self.job, "metadata": metadata, "status": status})
+
+    def runs(self) -> None:
+        self.becomes("Running", 30)
+        for replica in ("master-0", "worker-0"):
+            self.pod(replica, created=90)
+
+    def pod(self, replica: str, created: float = 90.0, phase: str = "Running", **status: Any) -> None:
+        """Write the pod of a replica; only a pending one has no node."""
+        node = {} if phase == "Pending" else {"nodeName": "n"}
+        metadata = build_replica(self.job, replica, creationTimestamp=ago(created))
+        spec = {"containers": [{"name": "pytorch"}], **node}
+        self._server.apply(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}})
+
+    def waits(self, created: float) -> None:
+        """Write a worker that does not fit any node."""
+        self.pod("worker-0", created, "Pending", conditions=[UNPLACED])
+
+    def loses(self) -> None:
+        """Replace a worker by one that does not fit any node."""
+        self._server.remove(PODS, f"{self.name}-worker-0", NAMESPACE)
+        self.waits(created=10)
+
+
+async def create_running_job(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
+    meta = await here.create()
+    play = Playing(server)
+    play.runs()
+    await wait_until(lambda: is_phase(here, meta, "RUNNING"))
+    await wait_until(lambda: all(len(entry.pods) == 2 for entry in here.cache))
+    return play, meta

@@ -6,9 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from kube_operator import Playing
 from kube_server import GROUPS, Fault, KubeServer
-from kube_world import JOBS, POD_GROUPS, WITH_POD_GROUPS, connected
+from kube_world import JOBS, POD_GROUPS, WITH_POD_GROUPS, Playing, connected
 from serving import NAMESPACE, Served
 from tiny_service import code_of, wait_until
 

@@ -18,8 +18,8 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_requests import Request, send
-from kube_nobodys import names
 from kube_server import KubeServer, serve, served
+from kube_world import names
 from server_process import Serving
 from serving import NAMESPACE, build_creation
 from tiny_service import wait_until

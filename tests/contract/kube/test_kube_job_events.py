@@ -5,9 +5,18 @@ import threading
 from typing import Any
 
 import pytest
-from kube_operator import Playing, create_running_job
 from kube_server import Fault, KubeServer
-from kube_world import EVENTS, POD_GROUPS, WITH_POD_GROUPS, connected, event, opened, options
+from kube_world import (
+    EVENTS,
+    POD_GROUPS,
+    WITH_POD_GROUPS,
+    Playing,
+    connected,
+    create_running_job,
+    event,
+    opened,
+    options,
+)
 from scripted_cluster import ago
 from serving import NAMESPACE, Served, serving, wait_until
 

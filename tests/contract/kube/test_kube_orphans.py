@@ -7,9 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from click.testing import CliRunner
-from kube_nobodys import LONG_AGO, build_name, metadata, names, ours, workflow
 from kube_server import Fault, kubeconfig
-from kube_world import JOBS, WORKFLOWS, opened, options
+from kube_world import JOBS, LONG_AGO, WORKFLOWS, build_name, metadata, names, opened, options, ours, workflow
 from serving import wait_until
 
 from backend_plugin.cli.commands import kfpytorch

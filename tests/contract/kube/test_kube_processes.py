@@ -13,9 +13,8 @@ from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service import agent_pb2_grpc
-from kube_nobodys import MARK, build_name, metadata, names, ours, reference
 from kube_server import Fault, KubeServer, serve
-from kube_world import JOBS, NAME, job
+from kube_world import JOBS, MARK, NAME, build_name, job, metadata, names, ours, reference
 from server_process import Serving
 from serving import NAMESPACE, build_creation
 
