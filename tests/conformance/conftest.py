@@ -7,15 +7,14 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from benchmarks.upstream import find_environment
+
 HERE = Path(__file__).parent
-LOCK = HERE.parents[1] / "requirements.lock"
-PINNED = HERE / "upstream.txt"
 GO_SOURCES = [*sorted((HERE / "goplugin").glob("*.go")), HERE / "goplugin/go.mod", HERE / "goplugin/go.sum"]
 CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
 
@@ -23,22 +22,7 @@ CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fly
 @pytest.fixture(scope="session")
 def upstream() -> Path:
     """Return the path of a virtual environment that contains upstream's package."""
-    key = hashlib.sha256(LOCK.read_bytes() + PINNED.read_bytes()).hexdigest()[:16]
-    home = CACHES / f"upstream-{key}-{sys.version_info[0]}.{sys.version_info[1]}"
-    ready = home / ".ready"
-    if not ready.exists():
-        shutil.rmtree(home, ignore_errors=True)
-        _run(sys.executable, "-m", "venv", home)
-        python = home / "bin" / "python"
-        uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-        _run(uv, "pip", "install", "--python", python, "--require-hashes", "--requirement", LOCK)
-        _run(
-            uv, "pip", "install", "--python", python, "--no-deps", "--require-hashes", "--requirement", PINNED
-        )
-        source = ["--no-deps", "--no-binary=:all:", "--no-build-isolation", "--require-hashes"]
-        _run(python, "-m", "pip", "download", *source, "--dest", home / "source", "--requirement", PINNED)
-        ready.touch()
-    return home
+    return find_environment()
 
 
 @pytest.fixture
@@ -61,14 +45,6 @@ def go_plugin() -> Path:
             pytest.fail("Flyte's Go plugin is built with Go 1.26 or newer; put `go` on the PATH")
         built = program.with_suffix(".new")
         flags = ("-mod=readonly", "-trimpath", "-ldflags=-s -w")
-        _run(go, "build", *flags, "-o", built, ".", cwd=HERE / "goplugin")
+        subprocess.run([go, "build", *flags, "-o", built, "."], cwd=HERE / "goplugin", check=True)
         built.rename(program)
     return program
-
-
-def _run(*command: object, cwd: Path | None = None) -> None:
-    done = subprocess.run(
-        [str(part) for part in command], check=False, capture_output=True, text=True, cwd=cwd
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")

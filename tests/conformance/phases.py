@@ -78,7 +78,6 @@ class GoPhase:
 
 
 def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[GoPhase]:
-    """Yield the two phases if they differ."""
     theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
     phase = GoPhase(case, theirs, dict(explain.judge_request(case)))
     if SAME.get(theirs) != phase.phase:
@@ -107,5 +106,4 @@ DIFFERENCES: dict[str, Callable[[GoPhase], bool]] = {
 
 
 def explanation(phase: GoPhase) -> str | None:
-    """Return the name of the entry that explains a difference, or None."""
     return next((name for name, applies in DIFFERENCES.items() if applies(phase)), None)

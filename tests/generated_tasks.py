@@ -26,9 +26,11 @@ from dice import (
     Dice,
     Json,
     entries,
+    metadata,
+    pod_templates,
     resources,
+    settings,
 )
-from platforms import metadata, pod_templates, settings
 
 SEED = 20251121  # An arbitrary seed. The name of a failing case identifies it for this seed.
 
@@ -79,7 +81,6 @@ ARGS = [
 
 
 def container(dice: Dice) -> Json:
-    """Return a container target."""
     written: Json = {"image": dice.pick(IMAGES), "args": list(ARGS)}
     if dice.yes(0.7):
         written["resources"] = entries(resources(dice, QUANTITIES, 0.4))
@@ -209,7 +210,6 @@ def template(dice: Dice) -> Json:
 
 
 def case(dice: Dice, number: int) -> Json:
-    """Return one task on one platform."""
     about, prefix = metadata(dice)
     written = {
         "id": f"case-{number}",
@@ -238,7 +238,6 @@ def set_value(*path: Any, value: Any) -> Callable[[Json], None]:
 
 
 def drop(*path: str) -> Callable[[Json], None]:
-    """Return a mutation that removes a key."""
     return lambda written: reduce(lambda part, key: part.get(key, {}), path[:-1], written).pop(path[-1], None)
 
 
@@ -248,7 +247,6 @@ def no_target(written: Json) -> None:
 
 
 def requesting(quantity: str, name: str = "CPU") -> Json:
-    """Return resource requests with one entry."""
     return entries({"requests": {name: quantity}})
 
 
