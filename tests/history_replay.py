@@ -10,12 +10,11 @@ A history has an `id`, the job manifest, and `steps`. Each step has an action (`
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from difflib import unified_diff
 from itertools import permutations
 from typing import Any
 
 from stored_world import BEGAN, NAMESPACE, World
-from watching import like, played, recorded
+from watching import like
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.operators import base
@@ -204,18 +203,6 @@ def unexplained(history: History, observed: Sequence[Observed], *, closely: bool
     return None if worlds else index
 
 
-def complaint(history: History, observed: Sequence[Observed]) -> str:
-    """Return a message with the unexplained step and the smallest difference from a possible end."""
-    index, worlds = _followed(history, observed, closely=True)
-    assert not worlds
-    _, before = _followed(history, observed[:index], closely=True)
-    do, after = history["steps"][index]["do"], observed[index]
-    ends = [played(end) for world in before for end in plain_ends(world, do, after["at"])]
-    found = recorded(after)
-    differences = [_difference(end, found) for end in ends] or ["no end at all"]
-    return f"{history['id']}, step {index}: {json.dumps(do)}\n{min(differences, key=len)}"
-
-
 def _followed(history: History, observed: Sequence[Observed], *, closely: bool) -> tuple[int, list[World]]:
     """Return the index of the last step and the worlds after it; no worlds after an unexplained step."""
     worlds, index = [build_world(history)], 0
@@ -232,8 +219,3 @@ def _followed(history: History, observed: Sequence[Observed], *, closely: bool) 
 def _closely_like(before: Sequence[World], do: Mapping[str, Any], after: Observed) -> list[World]:
     tried = (ends for world in before for ends in close_ends(world, do, after["at"]))
     return next((found for found in (like(ends, after) for ends in tried) if found), [])
-
-
-def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    sides = [json.dumps(side, indent=1, sort_keys=True, default=str).splitlines() for side in (ours, theirs)]
-    return "\n".join(unified_diff(*sides, "here", "the operator", lineterm="", n=4))

@@ -2,19 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from stored_world import NAMESPACE, World, is_terminating
 
 Manifest = Mapping[str, Any]
-
-
-class Whose(Protocol):
-    """The uid of the owner, and the numbers of incarnations and the times: a `World`, or a similar object."""
-
-    uid: str
-    incarnations: dict[str, int]
-    times: Any
 
 
 _CONDITION = ("type", "status", "reason", "message")
@@ -84,7 +76,7 @@ def _recorded_status(status: Manifest) -> Manifest:
     }
 
 
-def status_of(status: Manifest, world: Whose, namespace: str = NAMESPACE) -> dict[str, Any]:
+def status_of(status: Manifest, world: World, namespace: str = NAMESPACE) -> dict[str, Any]:
     """Return the compared fields. An index among the times of the same kind replaces each time."""
     return {
         "conditions": [_condition(each, namespace) for each in status.get("conditions") or ()],
@@ -103,7 +95,7 @@ def _counts(status: Manifest) -> Manifest:
     return {role: {key: each[key] for key in _COUNTS if key in each} for role, each in replicas.items()}
 
 
-def pod_of(pod: Manifest, world: Whose) -> Manifest:
+def pod_of(pod: Manifest, world: World) -> Manifest:
     """Return the compared fields of a pod."""
     metadata, spec = pod["metadata"], pod["spec"]
     return {
@@ -138,7 +130,7 @@ def _ports(container: Manifest) -> list[list[Any]]:
     return [[each.get("name"), each["containerPort"]] for each in container.get("ports", ())]
 
 
-def service_of(service: Manifest, world: Whose) -> Manifest:
+def service_of(service: Manifest, world: World) -> Manifest:
     """Return the compared fields of a service."""
     metadata, spec = service["metadata"], service["spec"]
     return _sorted(
@@ -159,7 +151,7 @@ def _sorted(service: Manifest) -> Manifest:
     return {**service, "ports": sorted(service["ports"], key=lambda port: port["port"])}
 
 
-def _owners(metadata: Manifest, world: Whose) -> list[Manifest]:
+def _owners(metadata: Manifest, world: World) -> list[Manifest]:
     fields = ("kind", "name", "controller", "blockOwnerDeletion")
     return [
         {**{key: owner[key] for key in fields}, "current": owner["uid"] == world.uid}
