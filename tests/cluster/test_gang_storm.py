@@ -1,7 +1,6 @@
 """Storms of random gang jobs on real schedulers; see `gangs.storm`. Each run has another seed."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,7 @@ from random import Random, SystemRandom
 import pytest
 from gangs import observed_cluster, storm
 from gangs.scene import staged
-from gangs.scheduler_clusters import PLATFORMS, Grounds, Size
-from rig.tools import COMPONENTS
+from gangs.scheduler_clusters import PLATFORMS, Grounds
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1500)]
 
@@ -21,20 +19,9 @@ NAMES = ("coscheduling-backend", "yunikorn", "coscheduling-backend-kueue")
 
 @pytest.fixture(scope="module")
 def six_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
-    size = Size(nodes=observed_cluster.NODES, gpus=observed_cluster.EACH)
-    with Grounds(tmp_path_factory.mktemp("storm"), size) as grounds:
+    folder = tmp_path_factory.mktemp("storm")
+    with Grounds(folder, observed_cluster.NODES, observed_cluster.EACH) as grounds:
         yield grounds
-
-
-def require_programs(ground: str) -> None:
-    """Fail if a program of the cluster is not built, because a skipped test would pass unnoticed."""
-    modules = {"kubernetes", "training-operator", "kwok", *({ground} - {"coscheduling"})}
-    programs = {
-        each: part.home / each for part in COMPONENTS if part.module in modules for each in part.programs
-    }
-    missing = [name for name, path in programs.items() if not path.exists()]
-    assert not missing, f"run `make tools`: {', '.join(missing)} of the cluster are not built"
-    assert shutil.which("go") is not None, "put `go` on the PATH: it finds the manifests of the cluster"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +31,6 @@ def test_random_gang_load_causes_no_violation(name: str, six_nodes: Grounds, tmp
     platform = PLATFORMS[name]
     if name == "yunikorn":  # Placeholders of several gangs can block each other until this timeout.
         platform = replace(platform, gang={**platform.gang, "schedule-timeout": "20s"})
-    require_programs(platform.ground)
     with staged(six_nodes[platform.ground], platform, tmp_path) as scene:
         counts_all = "local-queue" in platform.gang
         run = storm.Storm(scene=scene, random=Random(seed), counts_all=counts_all)

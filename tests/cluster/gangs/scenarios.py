@@ -10,9 +10,8 @@ from rig.api import build_manifest, jobs, pods
 from rig.caller import CallerAttempt, Shape
 from rig.process import wait_for, wait_until
 
-from gangs.installation import OURS
 from gangs.scene import EVENTS, GROUPS, QUEUES, Scene
-from gangs.scheduler_clusters import GPU, HIGH, LOW, NAMESPACE, PLATFORMS
+from gangs.scheduler_clusters import GPU, HIGH, LOW, NAMESPACE, OURS, PLATFORMS
 
 MEMBERS: Final = 5
 # The gang requests 10 of 16 GPUs, so that one job and half of another fit.
@@ -22,7 +21,6 @@ _PATIENCE: Final = 4
 
 
 def asking(workers: int = MEMBERS - 1, **gang: Any) -> Shape:
-    """Return a job with gang options of its author."""
     return Shape(workers=workers, gpus=2, custom={"kfpytorch": {"gang": gang}})
 
 
@@ -31,7 +29,6 @@ def _gpus(count: int) -> Mapping[str, Any]:
 
 
 def running(scene: Scene, shape: Shape = GANG) -> CallerAttempt:
-    """Create a job and wait until it runs."""
     attempt = scene.create(shape)
     scene.until_told(attempt, "RUNNING")
     return attempt

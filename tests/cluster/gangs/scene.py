@@ -17,8 +17,7 @@ from rig.process import wait_for
 from rig.yunikorn import APPLICATION, TASK_GROUPS
 
 from gangs.expected_messages import is_message_of_event
-from gangs.installation import with_installation
-from gangs.scheduler_clusters import NAMESPACE, Ground, Platform
+from gangs.scheduler_clusters import NAMESPACE, Ground, Platform, with_installation
 
 GROUPS: Final = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
@@ -32,8 +31,6 @@ _TRIES: Final = 6
 
 @dataclass(kw_only=True)
 class Scene:
-    """A cluster and our server."""
-
     ground: Ground
     platform: Platform
     folder: Path
@@ -54,14 +51,12 @@ class Scene:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Run a second server with the same settings."""
         folder = self.folder / "watched"
         folder.mkdir(exist_ok=True)
         with Backend(self.plane, folder, settings=self.platform.settings):
             yield
 
     def create(self, shape: Shape, attempt: CallerAttempt | None = None) -> CallerAttempt:
-        """Create a job."""
         attempt = self.caller.create(attempt, shape)
         self.made.append(attempt)
         return attempt
@@ -81,7 +76,6 @@ class Scene:
         return [each["metadata"]["name"] for each in self._items(pods(NAMESPACE))]
 
     def groups(self) -> Sequence[Any]:
-        """Return all PodGroups."""
         return self._items(GROUPS)
 
     def ganged(self, attempt: CallerAttempt) -> str:
@@ -98,7 +92,6 @@ class Scene:
         return ", ".join(each for each, is_there in made.items() if is_there)
 
     def scheduler(self, attempt: CallerAttempt) -> str:
-        """Return the scheduler of its pods."""
         return ", ".join({each["spec"]["schedulerName"] for each in self.pods(attempt)})
 
     def held(self, attempt: CallerAttempt) -> int:
@@ -129,11 +122,9 @@ class Scene:
             self.plane.admin.patch(path, {"metadata": {"annotations": {RUN: "100ms"}}})
 
     def fail(self, pod: dict[str, Any]) -> None:
-        """Let a pod fail with exit code 1."""
         kubelet.end(self.plane.admin, pod, 1)
 
     def until_placed(self, attempt: CallerAttempt, count: int) -> None:
-        """Wait until `count` of its pods are bound."""
         wait_for(lambda: self.placed(attempt), lambda placed: placed == count)
 
     def hears(self, attempt: CallerAttempt, event: str) -> None:

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rig import backend, fake_nodes, kueue, operator, scheduling, yunikorn
+from rig import backend, fake_nodes, kueue, operator, policies, scheduling, yunikorn
 from rig.api import build_manifest
 from rig.control_plane import MUTATING, ControlPlane, Options
-from rig.process import Process
-
-from gangs import installation
+from rig.process import Process, wait_for
 
 GPU: Final = "nvidia.com/gpu"
 NAMESPACE: Final = "gangs"
@@ -26,15 +24,15 @@ GANGED: Final = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
 """With this flag, the training operator creates a PodGroup for every job."""
 LOW, HIGH = "low", "high"
 _PRIORITIES: Final = {LOW: 1, HIGH: 1000}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The nodes of a cluster."""
-
-    nodes: int = 4
-    gpus: int = 4
-    """GPUs per node."""
+_SILENT: Final = "default-scheduler"
+OURS: Final[Mapping[str, tuple[str, str]]] = {
+    "coscheduling-backend": ("our PodGroup", scheduling.COSCHEDULING),
+    "coscheduling-operator": ("the operator's PodGroup", scheduling.COSCHEDULING),
+    "yunikorn": ("task groups", yunikorn.NAME),
+    "kueue": ("Workload", _SILENT),
+    "coscheduling-backend-kueue": ("our PodGroup, Workload", scheduling.COSCHEDULING),
+}
+"""The object that makes a job a gang on each platform, and the scheduler of its pods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +65,22 @@ class Platform:
         return "-".join([*parts, "kueue"] if "local-queue" in self.gang else parts)
 
 
+def deployment(*flags: str) -> Sequence[dict[str, Any]]:
+    """Return a Deployment with these flags of the operator, which is really a process of this machine."""
+    labels = {"control-plane": "kubeflow-training-operator"}
+    container = {"name": operator.MODULE, "image": "image:1", "command": ["/manager"], "args": list(flags)}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    return [build_manifest("apps/v1", "Deployment", operator.MODULE, operator.NAMESPACE, spec=spec)]
+
+
+def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
+    """Return a policy that sets the scheduler of pods that name none, as YuniKorn's webhook does."""
+    patch = f'op: "replace", path: "/spec/schedulerName", value: "{yunikorn.NAME}"'
+    condition = f"object.spec.schedulerName == '{_SILENT}'"
+    return policies.alter("scheduler-of-all", namespace, ("", "pods"), patch, condition)
+
+
 PLATFORMS: Final[Mapping[str, Platform]] = {
     "coscheduling-backend": Platform(
         ground="coscheduling", gang={"scheduler": "coscheduling", "pod-groups-by": "backend"}
@@ -74,17 +88,11 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
     "coscheduling-operator": Platform(
         ground="coscheduling", gang={"scheduler": "coscheduling", "pod-groups-by": "operator"}
     ),
-    "auto-coscheduling-backend": Platform(
-        ground="coscheduling",
-        gang={"scheduler": "auto"},
-        like="coscheduling-backend",
-        shows=installation.deployment(),
-    ),
     "auto-coscheduling-operator": Platform(
         ground="coscheduling",
         gang={"scheduler": "auto"},
         like="coscheduling-operator",
-        shows=installation.deployment(GANGED),
+        shows=deployment(GANGED),
     ),
     "yunikorn": Platform(
         ground="yunikorn",
@@ -99,28 +107,42 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
         ground="yunikorn",
         gang={"scheduler": "auto", "queue": "root.team"},
         like="yunikorn",
-        shows=installation.yunikorns_webhook(NAMESPACE),
+        shows=yunikorns_webhook(NAMESPACE),
     ),
     "kueue": Platform(ground="kueue", gang={"scheduler": "kueue", "queue": "team"}, smaller="smaller"),
     # Kueue admits a job, and coscheduling binds its pods.
     "coscheduling-backend-kueue": Platform(
         ground="kueue", gang={"scheduler": "coscheduling", "pod-groups-by": "backend", "local-queue": "team"}
     ),
-    # An unobserved operator may create PodGroups itself, so detection selects only the queue.
-    "auto-kueue": Platform(ground="kueue", gang={"scheduler": "auto", "queue": "team"}, like="kueue"),
     "auto-both": Platform(
         ground="kueue",
         gang={"scheduler": "auto", "local-queue": "team"},
         like="coscheduling-backend-kueue",
-        shows=installation.deployment(),
+        shows=deployment(),
     ),
 }
 
 
+@contextlib.contextmanager
+def with_installation(
+    plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str
+) -> Iterator[None]:
+    """Create the objects by which a scheduler is detected, and wait until policies are in force."""
+    with plane.admin.having(*objects):
+        wanted = (
+            yunikorn.NAME if any(each["kind"] == "MutatingAdmissionPolicy" for each in objects) else _SILENT
+        )
+        spec = {"containers": [{"name": "silent", "image": "image:1"}]}
+        pod = build_manifest("v1", "Pod", "silent", namespace, spec=spec)
+
+        wait_for(
+            lambda: plane.admin.try_create(pod).json()["spec"]["schedulerName"], lambda name: name == wanted
+        )
+        yield
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """One cluster and its training operator."""
-
     plane: ControlPlane
     operator: Process
 
@@ -145,9 +167,9 @@ class Grounds:
     twelve.
     """
 
-    def __init__(self, folder: Path, size: Size | None = None) -> None:
+    def __init__(self, folder: Path, nodes: int = 4, gpus: int = 4) -> None:
         self._folder = folder
-        self._size = size or Size()
+        self._size = nodes, gpus
         self._stack = contextlib.ExitStack()
         self._started: dict[str, Ground] = {}
 
@@ -161,25 +183,24 @@ class Grounds:
         if name not in self._started:
             self._stack.close()
             self._started.clear()
-            self._started[name] = self._stack.enter_context(started(name, self._folder / name, self._size))
+            self._started[name] = self._stack.enter_context(started(name, self._folder / name, *self._size))
         return self._started[name]
 
 
 @contextlib.contextmanager
-def started(name: str, folder: Path, size: Size) -> Iterator[Ground]:
-    """Start the cluster with this name."""
+def started(name: str, folder: Path, nodes: int, gpus: int) -> Iterator[Ground]:
     with ControlPlane(folder, Options(api_server=MUTATING)) as plane:
         process = operator.start(plane)
-        fake_nodes.start(plane, size.nodes, {GPU: str(size.gpus)})
+        fake_nodes.start(plane, nodes, {GPU: str(gpus)})
         plane.namespace(NAMESPACE)
         backend.permit(plane)
         for priority, value in _PRIORITIES.items():
             plane.admin.apply(build_manifest("scheduling.k8s.io/v1", "PriorityClass", priority, value=value))
-        _STARTS[name](plane, size)
+        _STARTS[name](plane, nodes * gpus)
         yield Ground(plane=plane, operator=process)
 
 
-def _yunikorn(plane: ControlPlane, _: Size) -> None:
+def _yunikorn(plane: ControlPlane, _: int) -> None:
     fifo = {"application.sort.policy": "fifo"}
     limit = {"max": {GPU: str(LIMIT)}}
     queues = [
@@ -189,10 +210,10 @@ def _yunikorn(plane: ControlPlane, _: Size) -> None:
     yunikorn.start(plane, queues, "root.team")
 
 
-def _kueue(plane: ControlPlane, size: Size) -> None:
+def _kueue(plane: ControlPlane, all_gpus: int) -> None:
     scheduling.start(plane)
     kueue.start(plane)
-    for name, gpus in (("team", size.nodes * size.gpus), ("smaller", LIMIT)):
+    for name, gpus in (("team", all_gpus), ("smaller", LIMIT)):
         preempts = {"preemption": {"withinClusterQueue": "LowerPriority"}}
         for manifest in kueue.quota(name, {**_ROOM, GPU: str(gpus)}, **preempts):
             plane.admin.apply(manifest)
@@ -201,7 +222,7 @@ def _kueue(plane: ControlPlane, size: Size) -> None:
         plane.admin.apply(kueue.priority(name, value))
 
 
-_STARTS: Final[Mapping[str, Callable[[ControlPlane, Size], object]]] = {
+_STARTS: Final[Mapping[str, Callable[[ControlPlane, int], object]]] = {
     "coscheduling": lambda plane, _: scheduling.start(plane),
     "kueue": _kueue,
     "yunikorn": _yunikorn,

@@ -2,7 +2,7 @@
 
 The jobs have one to four replicas, fixed or elastic, with sidecars and init containers. They succeed, fail or
 are deleted, and the server is killed once. Every poll compares the phases of Flyte with the pods. The numbers
-of waiting messages are compared with the observed state at the end; see `reported_numbers`.
+of waiting messages are compared at the end; see `reported_numbers`.
 """
 
 import time
@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from rig.caller import CallerAttempt, Shape
+from rig.caller import Shape
 from rig.process import wait_until
 
-from gangs import scheduler_log
 from gangs.observed_cluster import ObservedCluster, Snapshot
-from gangs.reported_numbers import Claim, NumberComparison
+from gangs.reported_numbers import Claim, Job, NumberComparison
 from gangs.scene import Scene
 
 JOBS: Final = 40
@@ -38,33 +37,6 @@ _NEVER: Final = "no node has that much"
 
 
 @dataclass(kw_only=True)
-class Job:
-    """A job of the storm, and its observed history."""
-
-    attempt: CallerAttempt
-    replicas: int
-    fewest: int
-    """The number of replicas that must be placed together."""
-    gpus: int
-    """GPUs per replica."""
-    end: str
-    """``SUCCEEDED``, ``FAILED`` or ``deleted``."""
-    seconds: float
-    """The time until its end, since it runs or, for a deletion, since its creation."""
-    created: float
-    phases: list[str] = field(default_factory=list)
-    message: str = ""
-    running: float = 0
-    is_ordered: bool = False
-    """True if its end has been ordered."""
-    ended: float = 0
-    partly: float = 0
-    """The time since which only a part of the gang is placed."""
-    is_complete: bool = False
-    """True if the gang was placed once."""
-
-
-@dataclass(kw_only=True)
 class Storm:
     """A run of random jobs; `run` returns the violations."""
 
@@ -73,7 +45,7 @@ class Storm:
     counts_all: bool
     """True if the queue of the platform counts all replicas of an elastic job."""
     jobs: list[Job] = field(default_factory=list)
-    claims: list[tuple[Job, Claim]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     violations: dict[str, str] = field(default_factory=dict)
     """The first violation of each kind by job."""
     compared: Counter[str] = field(default_factory=Counter)
@@ -90,7 +62,6 @@ class Storm:
         )
 
     def run(self) -> Sequence[str]:
-        """Run the storm to the end of all jobs."""
         self._cluster.start()
         start = self._changed = time.time()
         due = sorted(start + self.random.uniform(0, 36) for _ in range(JOBS))
@@ -106,9 +77,7 @@ class Storm:
             self._poll()
             if time.time() > min(start + _ALL_SECONDS, self._changed + _STALLED):
                 for job in (job for job in self.jobs if not job.ended):
-                    self._report(
-                        f"not ended {job.attempt.job}", job, f"free {self._cluster.history[-1].free}"
-                    )
+                    self._report(f"not ended {job.attempt.job}", job, "")
                 break
             time.sleep(_TICK)
         self._await_empty()
@@ -195,15 +164,7 @@ class Storm:
         if before in _STEPS and response.phase != before and _is_step_back(before, response.phase):
             self._report("step back", job, f"{before} to {response.phase}: {response.message}")
         if response.phase == "WAITING_FOR_RESOURCES":
-            claim = Claim(
-                job=job.attempt.job,
-                replicas=job.replicas,
-                fewest=job.fewest,
-                gpus=job.gpus,
-                at=time.time(),
-                message=response.message,
-            )
-            self.claims.append((job, claim))
+            self.claims.append(Claim(job, time.time(), response.message))
 
     def _check_placed(self, job: Job, now: Snapshot) -> None:
         placed = now.placed.get(job.attempt.job, 0)
@@ -239,19 +200,13 @@ class Storm:
 
     def _compare_numbers(self) -> None:
         """Report the numbers of waiting messages that no report of a scheduler explains."""
-        log = self.scene.plane.folder / "logs" / "kube-scheduler.log"
-        numbers = NumberComparison(
-            cluster=self._cluster,
-            reservations=scheduler_log.read_reservations(log),
-            counts_all=self.counts_all,
-            compared=self.compared,
-        )
-        for job, claim in self.claims:
+        numbers = NumberComparison(cluster=self._cluster, counts_all=self.counts_all, compared=self.compared)
+        for claim in self.claims:
             if _NEVER in claim.message:
-                self._report("never", job, claim.message)
+                self._report("never", claim.job, claim.message)
             for kind, description in numbers.iter_violations(claim):
                 self.compared[f"wrong {kind}"] += 1
-                self._report(kind, job, f"{description}\n{claim.message}")
+                self._report(kind, claim.job, f"{description}\n{claim.message}")
 
 
 _ELASTIC: Final[Mapping[str, Any]] = {

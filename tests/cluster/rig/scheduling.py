@@ -30,8 +30,7 @@ def start(plane: ControlPlane) -> Process:
         ],
     }
     config = dumped(configuration, plane.folder / "scheduler.yaml")
-    # With the verbosity 3, the log shows when a waiting member of a gang loses its node.
-    flags = (f"--config={config}", "--secure-port=0", "-v=3")
+    flags = (f"--config={config}", "--secure-port=0")
     scheduler = plane.enter(plane.process("kube-scheduler", flags))
     metrics, probes = free_ports(2)
     plane.enter(
