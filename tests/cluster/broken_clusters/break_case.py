@@ -1,25 +1,22 @@
-"""One row of the table of breaks: how to break the cluster, and the expected findings and remedies."""
+"""A row of the table of breaks: how to break the cluster, and the findings of the doctor in this process."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from builders import a_run, a_template
 from rig.api import Manifest
-from rig.control_plane import ControlPlane
 
+from backend_plugin.core import settings
+from backend_plugin.doctor import fact_collector, run_checks, sample_task
+from backend_plugin.doctor.check import Finding
 from backend_plugin.doctor.fact_collector import DoctorRequest
-from broken_clusters import cluster_changes, doctor_runs
-
-
-@dataclass(frozen=True, kw_only=True)
-class BreakCase:
-    """The place to break: a cluster, a namespace in it and a scratch folder."""
-
-    plane: ControlPlane
-    namespace: str
-    folder: Path
+from backend_plugin.kube.options import KubernetesOptions
+from broken_clusters import cluster_changes
+from broken_clusters.cluster_changes import BreakCase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,4 +50,32 @@ class Break:
                 undo.enter_context(cluster_changes.with_object(on.plane, manifest))
             fields = {**self.request, **(undo.enter_context(self.around(on)) or {})}
             kubeconfig = fields.pop("kubeconfig", None) or on.plane.kubeconfig()
-            yield kubeconfig, doctor_runs.build_request(on.namespace, platform=self.platform, **fields)
+            yield kubeconfig, build_request(on.namespace, platform=self.platform, **fields)
+
+
+def build_request(
+    namespace: str,
+    custom: Mapping[str, Any] | None = None,
+    platform: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> DoctorRequest:
+    """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
+
+    `platform` has Flyte's plugin settings, and `fields` further fields of `DoctorRequest`. Of these,
+    `template` has fields of the task template. `custom` is its field of this name.
+    """
+    of_task = fields.pop("template", {})
+    is_any = custom is None and not of_task
+    replicas = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
+    return DoctorRequest(
+        template=sample_task.build_template() if is_any else a_template(replicas, **of_task),
+        run=a_run(namespace=namespace, service_account="default"),
+        named=not is_any,
+        settings=settings.read(platform or {}),
+        **fields,
+    )
+
+
+def list_findings(kubeconfig: Path, request: DoctorRequest) -> Sequence[Finding]:
+    options = KubernetesOptions(kubeconfig=str(kubeconfig))
+    return run_checks.list_findings(asyncio.run(fact_collector.collect_facts(options, request)))

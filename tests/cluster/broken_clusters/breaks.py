@@ -5,14 +5,18 @@ tests has a case for each check. The last row deletes the CRD and all jobs.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
+from rig import fake_nodes, operator, policies
 from rig.api import Manifest, build_manifest
 
 from broken_clusters import cluster_changes
 from broken_clusters.break_case import Break
-from broken_clusters.healthy import FLYTE, OPERATOR, changed
-from broken_clusters.manifests import (
+from broken_clusters.healthy import (
+    FLYTE,
+    OPERATOR,
+    changed,
     deployment,
     endpoints,
     kind,
@@ -30,6 +34,9 @@ _KUEUE: Final = [
     kind("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "clusterqueues"),
     kind("kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses"),
 ]
+_HOOK: Final = f"/apis/{policies.VERSION}/validatingwebhookconfigurations/{operator.HOOK}"
+_ACCOUNT: Final = "/api/v1/namespaces/{}/serviceaccounts/default"
+_RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 _MISSING: Final = {
     "priorityClassName": "urgent",
     "volumes": [
@@ -53,7 +60,6 @@ def cluster_queue() -> Manifest:
 
 
 def workers(count: int, cpu: str) -> Mapping[str, Any]:
-    """Return a task with `count` workers, each with this request and limit."""
     amounts = [{"name": "CPU", "value": cpu}]
     container = {"image": "image:1", "args": ["true"], "resources": {"requests": amounts, "limits": amounts}}
     return {"custom": {"workerReplicas": {"replicas": count}}, "template": {"container": container}}
@@ -68,7 +74,10 @@ def connector() -> Manifest:
 
 
 BREAKS: Final = (
-    Break(finds={"api-unreachable": "kubectl version"}, around=cluster_changes.nobody),
+    Break(
+        finds={"api-unreachable": "kubectl version"},
+        around=lambda on: nullcontext({"kubeconfig": on.plane.kubeconfig(server="https://127.0.0.1:9")}),
+    ),
     Break(finds={"clock-skew": "timedatectl set-ntp true"}, around=cluster_changes.ahead),
     Break(
         finds={
@@ -84,7 +93,10 @@ BREAKS: Final = (
         finds={"webhook-unreachable": "kubectl get validatingwebhookconfigurations"},
         there=lambda namespace: [cluster_changes.away(namespace)],
     ),
-    Break(finds={"webhook-missing": "?ref=v1.9.3"}, around=cluster_changes.without_hook),
+    Break(
+        finds={"webhook-missing": "?ref=v1.9.3"},
+        around=lambda on: cluster_changes.without_object(on.plane, _HOOK),
+    ),
     Break(
         finds={
             "queue-uncovered": "coveredResources: [memory]",
@@ -153,7 +165,7 @@ BREAKS: Final = (
         there=lambda namespace: [pod_template(namespace, "platform", _MISSING)],
         platform={"default-pod-template-name": "platform"},
     ),
-    Break(finds={"no-ready-node": "kubectl uncordon"}, around=cluster_changes.cordoned),
+    Break(finds={"no-ready-node": "kubectl uncordon"}, around=lambda on: fake_nodes.cordoned(on.plane)),
     Break(
         finds={
             "network-ingress": "policyTypes: [Ingress], ingress: [{from: [{podSelector:",
@@ -181,11 +193,11 @@ BREAKS: Final = (
     Break(
         finds={"pod-security": "default-pod-security-context"},
         request={"custom": {"workerReplicas": {"replicas": 2}}},
-        around=cluster_changes.secured,
+        there=lambda namespace: [build_manifest("v1", "Namespace", namespace, labels=_RESTRICTED)],
     ),
     Break(
         finds={"service-account-missing": "kubectl create serviceaccount default"},
-        around=cluster_changes.without_account,
+        around=lambda on: cluster_changes.without_object(on.plane, _ACCOUNT.format(on.namespace)),
     ),
     Break(
         finds={"output-store": "get, put, list and delete"},

@@ -2,23 +2,30 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from rig import fake_nodes, operator, policies
+from rig import operator, policies
 from rig.api import Manifest, build_manifest, path_of
 from rig.control_plane import ControlPlane
 from rig.proxy import Proxy
 from rig.stores import S3
 
-if TYPE_CHECKING:
-    from broken_clusters.break_case import BreakCase
-
-_HOOK = f"{policies.VERSION}/validatingwebhookconfigurations/validator.training-operator.kubeflow.org"
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
 _OURS = "has(object.metadata.labels) && 'kfpytorch.flyte.org/job' in object.metadata.labels"
 _OWN = ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakCase:
+    """The place to break: a cluster, a namespace in it and a scratch folder."""
+
+    plane: ControlPlane
+    namespace: str
+    folder: Path
 
 
 @contextlib.contextmanager
@@ -58,12 +65,8 @@ def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
 # ---- the API server
 
 
-def nobody(on: "BreakCase") -> contextlib.AbstractContextManager[Mapping[str, Any]]:
-    return contextlib.nullcontext({"kubeconfig": on.plane.kubeconfig(server="https://127.0.0.1:9")})
-
-
 @contextlib.contextmanager
-def ahead(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
+def ahead(on: BreakCase) -> Iterator[Mapping[str, Any]]:
     with Proxy(on.plane) as proxy:
         proxy.skew = timedelta(minutes=3)
         yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
@@ -73,9 +76,8 @@ def ahead(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
 
 
 @contextlib.contextmanager
-def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
-    before = plane.admin.get(path)
-    assert before is not None
+def without_object(plane: ControlPlane, path: str) -> Iterator[None]:
+    before = plane.admin.get_existing(path)
     plane.admin.delete(path)
     try:
         yield
@@ -83,16 +85,8 @@ def _without_object(plane: ControlPlane, path: str) -> Iterator[None]:
         _put_back(plane, path, before)
 
 
-def without_hook(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
-    return _without_object(on.plane, f"/apis/{_HOOK}")
-
-
-def without_account(on: "BreakCase") -> contextlib.AbstractContextManager[None]:
-    return _without_object(on.plane, f"/api/v1/namespaces/{on.namespace}/serviceaccounts/default")
-
-
 @contextlib.contextmanager
-def without_kind(on: "BreakCase") -> Iterator[None]:
+def without_kind(on: BreakCase) -> Iterator[None]:
     on.plane.admin.delete(_CRD)
     on.plane.admin.wait_until_gone(_CRD)
     try:
@@ -137,24 +131,11 @@ def kueues_webhook(namespace: str) -> Sequence[Manifest]:
     return policies.alter(f"queue-{namespace}", namespace, ("kubeflow.org", "pytorchjobs"), patch, condition)
 
 
-@contextlib.contextmanager
-def secured(on: "BreakCase") -> Iterator[None]:
-    label = {"pod-security.kubernetes.io/enforce": "restricted"}
-    on.plane.admin.patch(f"/api/v1/namespaces/{on.namespace}", {"metadata": {"labels": label}})
-    yield
-
-
-@contextlib.contextmanager
-def cordoned(on: "BreakCase") -> Iterator[None]:
-    with fake_nodes.cordoned(on.plane):
-        yield
-
-
-def s3(**environment: str) -> Callable[["BreakCase"], contextlib.AbstractContextManager[Mapping[str, Any]]]:
+def s3(**environment: str) -> Callable[[BreakCase], contextlib.AbstractContextManager[Mapping[str, Any]]]:
     """Start an S3 server for the outputs. `environment` overrides the client settings."""
 
     @contextlib.contextmanager
-    def around(on: "BreakCase") -> Iterator[Mapping[str, Any]]:
+    def around(on: BreakCase) -> Iterator[Mapping[str, Any]]:
         folder = on.folder / "s3"
         folder.mkdir()
         with S3(folder) as store, pytest.MonkeyPatch.context() as patch:
