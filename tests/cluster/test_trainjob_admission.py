@@ -1,148 +1,54 @@
-"""Generated tasks: we refuse each of them, or the real webhooks and controllers accept it."""
+"""Generated tasks: we refuse each of them, or the real webhooks and controllers accept it.
 
+`KFPYTORCH_SEED=random` selects other tasks.
+"""
+
+import contextlib
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
+from builders import a_run
 from flyteidl.core.tasks_pb2 import TaskTemplate
+from generated_tasks import cases
 from google.protobuf.json_format import ParseDict
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from rig.api import path_of
 from rig.control_plane import ControlPlane
 from rig.process import wait_until
+from rig.seed import SEED
+from trainjob_requests import NAMESPACE as STORED
+from trainjob_requests import build_objects
 
 from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.trainjob import DIALECT
 from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.job import Attempt
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
+from backend_plugin.embedded.operators.table import OPERATORS
 
-OPERATOR = "trainer"
+PLANE = "with_trainer"
 NAMESPACE = "generated"
 SETTINGS = platform.read({"kfpytorch": {"dialect": "trainjob"}})
-RUN = Attempt(
-    output_prefix="", project="p", domain="d", execution="e", node_id="n0", attempt=0, namespace=NAMESPACE,
-    task_project="p", task_domain="d", task_name="t", task_version="v",
-)  # fmt: skip
-# Mostly valid values, because a task with many invalid ones is always refused.
-NAMES = st.sampled_from([*["main", "logs", "proxy"] * 8, "node", "", "Not_A_Name"])
-ENVIRONMENTS = st.sampled_from([*["A", "NCCL_DEBUG"] * 8, "RANK", "PET_NNODES", "MASTER_ADDR", "1=2", ""])
-ENTRIES = st.fixed_dictionaries({"name": ENVIRONMENTS, "value": st.text(max_size=3)})
-CONTAINERS = st.fixed_dictionaries(
-    {"name": NAMES, "image": st.sampled_from([*["image:1"] * 20, ""])},
-    optional={
-        "args": st.lists(st.sampled_from(["train", "--epochs=3", "x" * 200_000]), max_size=2),
-        "env": st.lists(ENTRIES, max_size=2),
-        "ports": st.lists(
-            st.fixed_dictionaries(
-                {"containerPort": st.sampled_from([8080, 29500, 23456, 0])},
-                optional={
-                    "name": st.sampled_from(
-                        ["web", "pytorchjob-port", "trainjob-port", "TOO-LONG-FOR-A-PORT"]
-                    )
-                },
-            ),
-            max_size=2,
-        ),
-        "volumeMounts": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "name": st.sampled_from(["data", "absent"]),
-                    "mountPath": st.sampled_from(["/data", "/dev/shm", "/data"]),
-                }
-            ),
-            max_size=2,
-        ),
-        "resources": st.sampled_from(
-            [
-                {"limits": {"cpu": "1", "memory": "1Gi"}},
-                {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
-                {"limits": {"nvidia.com/gpu": "1"}},
-                {"requests": {"nvidia.com/gpu": "1"}},
-                {"limits": {"memory": "-1"}},
-            ]
-        ),
-    },
-)
-SPECS = st.fixed_dictionaries(
-    {"containers": st.lists(CONTAINERS, min_size=1, max_size=2)},
-    optional={
-        "initContainers": st.lists(CONTAINERS, max_size=1),
-        "volumes": st.lists(
-            st.fixed_dictionaries({"name": st.just("data"), "emptyDir": st.just({})}), max_size=2
-        ),
-        "tolerations": st.lists(
-            st.sampled_from(
-                [{"key": "gpu", "operator": "Exists"}, {"key": "a", "operator": "Exists", "value": "b"}]
-            ),
-            max_size=2,
-        ),
-        "nodeSelector": st.dictionaries(
-            st.sampled_from(["a/b", "zone", "-"]), st.sampled_from(["x", "é"]), max_size=1
-        ),
-        "priorityClassName": st.sampled_from(["system-node-critical", "Not Valid"]),
-        "serviceAccountName": st.sampled_from(["default", "Not Valid"]),
-        "imagePullSecrets": st.just([{"name": "a"}, {"name": "a"}]),
-        "restartPolicy": st.sampled_from(["Always", "OnFailure"]),
-        "activeDeadlineSeconds": st.sampled_from([60, 0]),
-        "hostname": st.just("mine"),
-        "subdomain": st.just("ours"),
-    },
-)
-REPLICAS = st.integers(0, 3)
-RETRIES = st.fixed_dictionaries({}, optional={"backoffLimit": st.integers(1, 3)})
-
-
-def build_replicas(workers: int, policy: Mapping[str, int]) -> Mapping[str, Any]:
-    replicas = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": workers}}
-    return {**replicas, "runPolicy": policy}
-
-
-def build_elastic(low: int, more: int, processes: int) -> Mapping[str, Any]:
-    elastic = {"minReplicas": low, "maxReplicas": low + more, "nprocPerNode": processes}
-    return {"workerReplicas": {"replicas": low + more}, "elasticConfig": elastic}
-
-
-CUSTOMS = st.builds(build_replicas, REPLICAS, RETRIES) | st.builds(
-    build_elastic, st.integers(1, 2), st.integers(0, 2), st.integers(1, 2)
+# Parts of a container with which Trainer or the Job controller could disagree.
+ODD: Sequence[dict[str, Any]] = (
+    *({"env": [{"name": name, "value": "1"}]} for name in ("RANK", "PET_NNODES", "MASTER_ADDR", "1=2", "")),
+    *({"name": name} for name in ("node", "", "Not_A_Name")),
+    *({"ports": [{"containerPort": port}]} for port in (0, 23456, 29500)),
+    *({"ports": [{"containerPort": 80, "name": name}]} for name in ("trainjob-port", "TOO-LONG-FOR-A-PORT")),
+    {"args": ["x" * 200_000]},
+    {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+    {"resources": {"limits": {"memory": "-1"}}},
 )
 
 
-def build_template(spec: Mapping[str, Any], custom: Mapping[str, Any]) -> TaskTemplate:
-    named = {"primary_container_name": spec["containers"][0]["name"]}
-    fields = {"type": "pytorch", "taskTypeVersion": 1, "config": named, "custom": custom}
-    return ParseDict({**fields, "k8sPod": {"podSpec": spec}}, TaskTemplate())
-
-
-def check_tasks(plane: ControlPlane, examples: int) -> int:
-    """Create the jobs of generated tasks, and return the number of those that are not refused."""
-    accepted = 0
-
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-        # A smaller example is not worth its time: each waits for the controllers.
-        phases=[Phase.generate],
-    )
-    @given(SPECS, CUSTOMS)
-    def check(spec: Mapping[str, Any], custom: Mapping[str, Any]) -> None:
-        nonlocal accepted
-        run = replace(RUN, output_prefix=f"s3://b/{uuid.uuid4()}")
-        try:
-            planned = plan(build_template(spec, custom), run, SETTINGS)
-        except InvalidTask:
-            return
-        accepted += 1
-        check_plan(plane, planned)
-
-    check()
-    return accepted
+def build_template(task: dict[str, Any], chance: Random) -> TaskTemplate:
+    """Return the template of a generated task, whose pod has an odd part in one of ten cases."""
+    template = task["template"]
+    if "k8sPod" in template and chance.random() < 0.1:
+        chance.choice(template["k8sPod"]["podSpec"]["containers"]).update(chance.choice(ODD))
+    return ParseDict(template, TaskTemplate())
 
 
 def check_plan(plane: ControlPlane, planned: Plan) -> None:
@@ -179,4 +85,25 @@ def find_events(plane: ControlPlane, name: str) -> str:
 @pytest.mark.timeout(1800)
 def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane: ControlPlane, examples: int) -> None:
     plane.namespace(NAMESPACE)
-    assert check_tasks(plane, examples) > examples / 10
+    accepted = 0
+    chance = Random(SEED)
+    for task in cases(examples, SEED):
+        template = build_template(task, chance)
+        with contextlib.suppress(InvalidTask):
+            run = a_run(namespace=NAMESPACE, output_prefix=f"s3://b/{uuid.uuid4()}")
+            planned = plan(template, run, SETTINGS)
+            accepted += 1
+            check_plan(plane, planned)
+    assert accepted > examples / 10
+
+
+def test_objects_are_stored_as_in_the_embedded_cluster(plane: ControlPlane) -> None:
+    operator = OPERATORS["TrainJob"]
+    assert operator.prerequisite is not None
+    plane.namespace(STORED)
+    api, (job, runtime) = plane.admin, build_objects()
+    assert api.create(runtime)["spec"] == operator.prerequisite.admit(runtime)["spec"]
+    # Trainer rejects the job until its cache contains the runtime.
+    wait_until(lambda: api.request("POST", path_of(job), job).is_success)
+    stored = api.get_existing(f"{path_of(job)}/{job['metadata']['name']}")
+    assert stored["spec"] == operator.admit(job)["spec"]
