@@ -13,9 +13,8 @@ from rig.backend import Backend
 from rig.caller import Caller
 from rig.control_plane import ControlPlane, Options
 from rig.process import Process
-from rig.propeller import IMAGE
+from rig.propeller import IMAGE, PropellerOptions, RealPropeller
 from rig.real_cluster import RealCluster
-from rig.trainer import TrainerCluster
 
 NOT_RUN = 75
 """The exit status of a test run with skipped tests and without failures."""
@@ -77,7 +76,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _not_run(config: pytest.Config) -> list[str]:
-    """Return the reasons why tests of this tier were skipped."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", ()) if reporter is not None else ()
     ours = (each for each in skipped if "cluster" in each.keywords and isinstance(each.longrepr, tuple))
@@ -95,7 +93,7 @@ def programs() -> None:
 def operated(
     programs: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[ControlPlane, Process]]:
-    """The control plane, and its training operator."""
+    """A control plane with the scheduler and four simulated nodes, and its training operator."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
         scheduling.start(plane)
         process = operator.start(plane)
@@ -103,16 +101,15 @@ def operated(
         yield plane, process
 
 
+@pytest.fixture(scope="session")
+def with_operator(operated: tuple[ControlPlane, Process]) -> ControlPlane:
+    return operated[0]
+
+
 @pytest.fixture(scope="module")
 def plane(request: pytest.FixtureRequest) -> ControlPlane:
-    """The control plane with the operator that the test module names in OPERATOR, or the training operator.
-
-    It also has the scheduler and four simulated nodes.
-    """
-    if getattr(request.module, "OPERATOR", "") == "trainer":
-        cluster: TrainerCluster = request.getfixturevalue("trainer_cluster")
-        return cluster.plane
-    plane, _ = request.getfixturevalue("operated")
+    """The control plane that the module names in PLANE, or that with the training operator."""
+    plane: ControlPlane = request.getfixturevalue(getattr(request.module, "PLANE", "with_operator"))
     return plane
 
 
@@ -123,12 +120,13 @@ def training_operator(operated: tuple[ControlPlane, Process]) -> Process:
 
 
 @pytest.fixture(scope="session")
-def trainer_cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainerCluster]:
+def with_trainer(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane with Trainer, JobSet, the scheduler and four simulated nodes."""
     with ControlPlane(tmp_path_factory.mktemp("trainer")) as plane:
         scheduling.start(plane)
         fake_nodes.start(plane, 4, {"nvidia.com/gpu": "4"})
-        yield trainer.start(plane)
+        trainer.start(plane)
+        yield plane
 
 
 @pytest.fixture(scope="session")
@@ -140,16 +138,37 @@ def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield plane
 
 
+@pytest.fixture(scope="session")
+def with_nodes(cluster: RealCluster) -> ControlPlane:
+    return cluster.plane
+
+
 @pytest.fixture(scope="module")
-def served(
+def folder(
     request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Backend]:
+) -> Path:
+    """The folder of the server and propeller, which containers see at the same path."""
+    if not plane.place.is_apart:
+        return tmp_path_factory.mktemp("backend")
+    folder = plane.folder / "shared" / request.module.__name__
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest, plane: ControlPlane, folder: Path) -> Iterator[Backend]:
     """Our server, connected to `plane`; the test module defines NAMESPACE, and may define SETTINGS."""
     backend.permit(plane)
     plane.namespace(request.module.NAMESPACE)
-    settings = getattr(request.module, "SETTINGS", None)
-    with Backend(plane, tmp_path_factory.mktemp("backend"), settings=settings) as served:
+    with Backend(plane, folder, settings=getattr(request.module, "SETTINGS", None)) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def propeller(plane: ControlPlane, served: Backend, folder: Path) -> Iterator[RealPropeller]:
+    """A propeller that sends the tasks of type pytorch to our server."""
+    with RealPropeller(plane, folder, PropellerOptions(connector=served.endpoint)) as propeller:
+        yield propeller
 
 
 @pytest.fixture
@@ -170,7 +189,6 @@ def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def mpi_packages() -> Path:
-    """The folder with the unpacked packages of Open MPI."""
     try:
         return debian.packages(debian.MPI)
     except debian.NoPackages as error:
@@ -179,7 +197,6 @@ def mpi_packages() -> Path:
 
 @pytest.fixture(scope="session")
 def grounds(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
-    """Clusters with gang schedulers."""
     with Grounds(tmp_path_factory.mktemp("grounds")) as grounds:
         yield grounds
 

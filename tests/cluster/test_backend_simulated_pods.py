@@ -1,28 +1,17 @@
 """Tests with the real propeller, server, operator and scheduler; only the pods are simulated."""
 
 import time
-from collections.abc import Iterator
 
-import pytest
 import training_tasks
 from rig.api import jobs, pods
 from rig.backend import Backend
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_for
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
+from rig.propeller import NAMESPACE, RealExecution, RealPropeller, list_owned
 
 # Longer than the replacement of a pod of our server, shorter than propeller's call timeout.
 AWAY_SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def propeller(
-    plane: ControlPlane, served: Backend, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealPropeller]:
-    options = PropellerOptions(connector=served.endpoint)
-    with RealPropeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
-        yield propeller
 
 
 def test_job_is_deleted_with_its_execution_without_an_abort(
@@ -74,7 +63,6 @@ def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPr
 
 
 def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:
-    """Wait until the FlyteWorkflow and all objects of the execution are deleted."""
     plane.admin.wait_until_gone(propeller.path(execution))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         wait_for(lambda path=path: list_owned(plane.admin, path, execution), lambda found: not found)

@@ -3,32 +3,17 @@
 `test_chart_installed` has a task that succeeds and one that fails, and `test_side_by_side` one that recovers.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import training_tasks
-from rig import backend
 from rig.api import has_condition, pods
-from rig.backend import Backend
 from rig.process import wait_for
-from rig.propeller import NAMESPACE, PropellerOptions, RealExecution, RealPropeller, list_owned
+from rig.propeller import NAMESPACE, RealExecution, RealPropeller, list_owned
 from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="module")
-def propeller(cluster: RealCluster) -> Iterator[RealPropeller]:
-    backend.permit(cluster.plane)
-    folder = cluster.shared / "trains"
-    folder.mkdir()
-    served = Backend(cluster.plane, folder)
-    with (
-        served,
-        RealPropeller(cluster.plane, folder, PropellerOptions(connector=served.endpoint)) as propeller,
-    ):
-        yield propeller
+PLANE = "with_nodes"
 
 
 def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:
@@ -68,7 +53,6 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(
 
 
 def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str) -> dict[str, Any]:
-    """Return the pod of an execution on this node."""
     (found,) = (
         each
         for each in list_owned(cluster.admin, pods(NAMESPACE), execution)
@@ -78,5 +62,4 @@ def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str)
 
 
 def list_phases(propeller: RealPropeller, execution: RealExecution) -> set[tuple[int, str]]:
-    """Return the attempts and phases of the execution."""
     return {(each.attempt, each.phase) for each in propeller.recorder.tasks(execution.name)}

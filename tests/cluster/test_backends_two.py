@@ -1,13 +1,12 @@
 """Two servers for one cluster: each can answer for any task. `test_chart_installed` replaces servers."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 from rig.api import finish_job, jobs
 from rig.backend import Backend
-from rig.caller import Caller, CallerAttempt
+from rig.caller import Caller
 from rig.control_plane import ControlPlane
 from rig.process import wait_for
 
@@ -26,17 +25,11 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare: ControlPla
         one, two = (_called(stack, bare, tmp_path, number, namespace) for number in (1, 2))
         executions = [f"f{number}" for number in range(ATTEMPTS)]
         first, second = ([caller.attempt(execution=each) for each in executions] for caller in (one, two))
-        together = [threading.Barrier(2, timeout=60) for _ in executions]
-
-        def create(caller: Caller, attempt: CallerAttempt, both: threading.Barrier) -> None:
-            both.wait()
-            caller.create(attempt)
-
         # The calls of a pair are submitted next to each other, so that both run at the same time.
         asked = [
-            pool.submit(create, *each)
-            for pair in zip(first, second, together, strict=True)
-            for each in ((one, pair[0], pair[2]), (two, pair[1], pair[2]))
+            pool.submit(caller.create, attempt)
+            for pair in zip(first, second, strict=True)
+            for caller, attempt in zip((one, two), pair, strict=True)
         ]
         for each in asked:
             each.result()

@@ -51,7 +51,7 @@ class Installed:
         self.helm = Helm(folder, cluster.plane.kubeconfig())
         # The same section for propeller and our server, because either may create the pod.
         self.platform = {
-            "default-env-vars": [{name: value} for name, value in store.of_pods(GATEWAY).items()]
+            "default-env-vars": [{name: value} for name, value in store.environment_at(GATEWAY).items()]
         }
         self._values: Mapping[str, Any] = {
             "outputPrefixes": [f"{store.uri}/"],
@@ -68,16 +68,11 @@ class Installed:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.exists():
-            self.run("uninstall")
+        self.run("uninstall", "--ignore-not-found")
 
     def secret(self, name: str, content: Mapping[str, str], kind: str = "Opaque") -> None:
-        """Create a Secret in the namespace of the release."""
         fields = {"type": kind, "stringData": dict(content)}
         self.cluster.admin.apply(build_manifest("v1", "Secret", name, NAMESPACE, **fields))
-
-    def exists(self) -> bool:
-        return RELEASE in self.helm.run("list", "--namespace", NAMESPACE, "--short").split()
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
         self.run("upgrade", CHART, *self.helm.values({**self._values, **values}))
@@ -98,8 +93,8 @@ class Installed:
         """Yield an address of the Service that is reachable from this machine."""
         (port,) = free_ports(1)
         place = self.cluster.plane.place
-        nodes = [f"{each.station.address}:{NODE_PORT}" for each in self.cluster.nodes]
-        command = [sys.executable, "-m", "rig.balancer", place.listen, str(port), *nodes]
+        node = self.cluster.nodes[0].station.address
+        command = [sys.executable, "-m", "rig.forwarder", place.listen, str(port), node, str(NODE_PORT)]
         known = {"PYTHONPATH": str(REPOSITORY / "tests" / "cluster")}
         with Process(command, folder / "service.log", environment=known, place=place):
             yield f"{place.address}:{port}"
@@ -174,26 +169,28 @@ def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: 
     )
     with installed.endpoint(tmp_path) as endpoint, grpc.insecure_channel(endpoint) as channel:
         grpc.channel_ready_future(channel).result(60)
-        flyte = "/flyteidl.service.AsyncAgentService/"
+        flyte, jobs_service = "/flyteidl.service.AsyncAgentService", f"/{job_service.JOB_SERVICE}"
         reads = {
-            "GetTask": admin.GetTaskRequest(resource_meta=invented),
-            "DeleteTask": admin.DeleteTaskRequest(resource_meta=invented),
-            "GetTaskLogs": admin.GetTaskLogsRequest(resource_meta=invented),
+            f"{flyte}/GetTask": admin.GetTaskRequest(resource_meta=invented),
+            f"{flyte}/DeleteTask": admin.DeleteTaskRequest(resource_meta=invented),
+            f"{flyte}/GetTaskLogs": admin.GetTaskLogsRequest(resource_meta=invented),
         }
-        codes = {
-            method: status_of(channel.unary_stream(flyte + method)(request.SerializeToString(), timeout=60))
-            for method, request in reads.items()
-        }
-        assert codes == dict.fromkeys(reads, grpc.StatusCode.PERMISSION_DENIED)
         commands = (
             *(
-                f"/{job_service.JOB_SERVICE}/{method}"
-                for method in ("ListJobs", "GetJob", "WatchJobs", "ReadLogs", "CancelJob")
+                f"{jobs_service}/{each}"
+                for each in ("ListJobs", "GetJob", "WatchJobs", "ReadLogs", "CancelJob")
             ),
-            *(f"/{job_service.NODE_SERVICE}/{method}" for method in ("ListNodes", "SetNodeState")),
+            *(f"/{job_service.NODE_SERVICE}/{each}" for each in ("ListNodes", "SetNodeState")),
         )
-        codes = {method: status_of(channel.unary_stream(method)(b"", timeout=60)) for method in commands}
-        assert codes == dict.fromkeys(commands, grpc.StatusCode.UNAUTHENTICATED)
+        sent = {
+            **{path: each.SerializeToString() for path, each in reads.items()},
+            **dict.fromkeys(commands, b""),
+        }
+        codes = {path: status_of(channel.unary_stream(path)(body, timeout=60)) for path, body in sent.items()}
+        assert codes == {
+            **dict.fromkeys(reads, grpc.StatusCode.PERMISSION_DENIED),
+            **dict.fromkeys(commands, grpc.StatusCode.UNAUTHENTICATED),
+        }
         for namespace in ("kube-system", "default", NAMESPACE):
             with Caller(endpoint, tmp_path, namespace) as caller:
                 assert caller.get(caller.create()).phase == "FAILED"
@@ -267,16 +264,16 @@ def test_servers_with_a_certificate_are_ready_and_checked_by_helm_test(installed
 
 def test_uninstall_deletes_all_objects_of_the_release(installed: Installed) -> None:
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    kinds = {
-        "/apis/apps/v1/deployments": 1,
-        "/api/v1/services": 2,
-        "/api/v1/configmaps": 1,
-        "/api/v1/serviceaccounts": 1,
-        "/apis/policy/v1/poddisruptionbudgets": 1,
-        f"{rbac}/clusterroles": 1,
-        f"{rbac}/clusterrolebindings": 1,
-    }
-    assert {path: len(installed.list_names(path)) for path in kinds} == kinds
+    kinds = (
+        "/apis/apps/v1/deployments",
+        "/api/v1/services",
+        "/api/v1/configmaps",
+        "/api/v1/serviceaccounts",
+        "/apis/policy/v1/poddisruptionbudgets",
+        f"{rbac}/clusterroles",
+        f"{rbac}/clusterrolebindings",
+    )
+    assert all(installed.list_names(path) for path in kinds)
     installed.run("uninstall")
-    assert {path: installed.list_names(path) for path in kinds} == {path: [] for path in kinds}
+    assert not any(installed.list_names(path) for path in kinds)
     wait_for(installed.servers, lambda servers: not servers)

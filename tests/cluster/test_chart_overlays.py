@@ -14,8 +14,6 @@ from rig.api import Manifest
 from rig.helm import CHARTS, Helm, fetch_flyte_chart
 
 CONFIGS = {"flyte-binary": "flyte-flyte-binary-config", "flyte-core": "flyte-propeller-config"}
-ENABLED = "tasks.task-plugins.enabled-plugins"
-OF_THE_CHARTS = ["container", "sidecar", "k8s-array", "connector-service", "echo"]
 OVERLAYS = [
     ("flyte-binary", "values-flyte-binary.yaml"),
     ("flyte-core", "values-flyte-core.yaml"),
@@ -23,19 +21,6 @@ OVERLAYS = [
     ("flyte-core", "values-flyte-core-stock.yaml"),
 ]
 pytestmark = pytest.mark.usefixtures("programs")
-# The values in guides for Flyte's own plugin.
-GUIDES = {
-    "configuration": {
-        "inline": {
-            "tasks": {
-                "task-plugins": {
-                    "enabled-plugins": ["container", "sidecar", "k8s-array", "pytorch"],
-                    "default-for-task-types": {"container": "container", "pytorch": "pytorch"},
-                }
-            }
-        }
-    }
-}
 JOBS = {
     "apiGroups": ["kubeflow.org"],
     "resources": ["pytorchjobs"],
@@ -93,14 +78,6 @@ def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, tmp_path: P
     changed = {key: value for key, value in after.items() if before.get(key) != value}
     assert changed == read_propeller_settings(CHARTS / overlay)
     assert {*before} <= {*after}
-
-
-def test_plugin_list_of_the_guides_overrides_ours_and_omits_connectors(tmp_path: Path) -> None:
-    guides = tmp_path / "guides.yaml"
-    guides.write_text(yaml.safe_dump(GUIDES))
-    after = render_propeller(tmp_path, "flyte-binary", guides, CHARTS / "values-flyte-binary.yaml")
-    assert {*OF_THE_CHARTS} - {*after[ENABLED]} == {"connector-service", "echo"}
-    assert after["tasks.task-plugins.default-for-task-types.pytorch"] == "pytorch"
 
 
 def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from rig import audit, backend, fake_nodes, kubelet
 from rig.api import build_manifest, has_condition, jobs, pods
 from rig.backend import RULES, Backend
-from rig.caller import Caller, CallerAttempt, Shape
+from rig.caller import RESTARTING, Caller, CallerAttempt, Shape
 from rig.control_plane import BACKEND, ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
@@ -62,10 +62,10 @@ class Life:
 
     def running(self, shape: Shape) -> CallerAttempt:
         attempt = self.caller.create(shape=shape)
-        for name in (f"{attempt.job}-master-0", f"{attempt.job}-worker-0"):
-            path = pods(NAMESPACE, name)
+        for replica in ("master-0", "worker-0"):
+            path = pods(NAMESPACE, f"{attempt.job}-{replica}")
             self.wait_until(
-                lambda path=path: bool((self.plane.admin.get(path) or {"spec": {}})["spec"].get("nodeName"))
+                lambda path=path: "nodeName" in (self.plane.admin.get(path) or {}).get("spec", {})
             )
         return attempt
 
@@ -77,12 +77,13 @@ class Life:
 def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
     backend.permit(plane)
     plane.namespace(NAMESPACE)
-    container = {"name": "default", "image": "image:1"}
-    template = {"metadata": {}, "spec": {"containers": [container]}}
+    template = {"metadata": {}, "spec": {"containers": [{"name": "default", "image": "image:1"}]}}
     plane.admin.apply(build_manifest("v1", "PodTemplate", TEMPLATE, NAMESPACE, template=template))
     gang = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
-    kfpytorch = {"gang": gang, "pod-template-namespace": NAMESPACE}
-    settings = {"default-pod-template-name": TEMPLATE, "kfpytorch": kfpytorch}
+    settings = {
+        "default-pod-template-name": TEMPLATE,
+        "kfpytorch": {"gang": gang, "pod-template-namespace": NAMESPACE},
+    }
     since = datetime.now(timezone.utc).isoformat()
     with (
         Backend(plane, tmp_path, settings=settings) as served,
@@ -93,9 +94,7 @@ def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
 
 def _wait_again(life: Life) -> None:
     """Remove a worker of a running job while all nodes are unschedulable, and wait for the event."""
-    again = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
-    shape = Shape(custom={"masterReplicas": again, "workerReplicas": again})
-    job = jobs(NAMESPACE, life.running(shape).job)
+    job = jobs(NAMESPACE, life.running(RESTARTING).job)
     life.wait_until(lambda: has_condition(life.plane.admin.get(job), "Running"))
     # Timestamps have whole seconds: a pod lost in the first one of a job would look like one that never ran.
     time.sleep(2)

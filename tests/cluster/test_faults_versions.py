@@ -23,7 +23,6 @@ def kinds(request: pytest.FixtureRequest, bare: ControlPlane) -> Iterator[Contro
 
 @cache
 def manifests(name: str) -> tuple[Any, ...]:
-    """Return the PyTorchJob of a golden plan, without companion objects."""
     planned = yaml.safe_load_all((GOLDEN / name / "plan.yaml").read_text())
     return tuple(each for each in planned if each["kind"] == "PyTorchJob")
 

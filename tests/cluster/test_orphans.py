@@ -1,7 +1,6 @@
 """Orphans with the real API server, garbage collector, operator and FlytePropeller."""
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,28 +10,25 @@ from rig import backend
 from rig.api import jobs, pods
 from rig.backend import KFPYTORCH, RULES, Backend
 from rig.control_plane import BACKEND, ControlPlane
-from rig.process import wait_for
-from rig.propeller import NAMESPACE, PropellerOptions, RealPropeller, list_owned
+from rig.process import run_command, wait_for
+from rig.propeller import NAMESPACE, RealPropeller, list_owned
 
 WITHOUT_WORKFLOWS = [rule for rule in RULES if rule["resources"] != ["flyteworkflows"]]
 
 
 def gc(config: Path, *flags: str) -> Sequence[tuple[str, str]]:
-    """Return the name and the result of each orphan."""
-    command = [KFPYTORCH, "gc", "--kubeconfig", config, "--confirm-after", "200ms", "-o", "json", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    options = ("--kubeconfig", config, "--confirm-after", "200ms", "-o", "json")
+    done = run_command(KFPYTORCH, "gc", *options, *flags)
     assert done.returncode == 0, done.stderr
     return [(each["name"], each["result"]) for each in json.loads(done.stdout)]
 
 
-@pytest.fixture
-def propeller(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPropeller]:
-    """A propeller whose server may not read FlyteWorkflows, so that its jobs have no owner."""
+@pytest.fixture(scope="module")
+def served(plane: ControlPlane, folder: Path) -> Iterator[Backend]:
+    """A server that may not read FlyteWorkflows, so that its jobs have no owner."""
     backend.permit(plane, WITHOUT_WORKFLOWS)
-    with Backend(plane, tmp_path_factory.mktemp("orphans")) as served:
-        options = PropellerOptions(connector=served.endpoint)
-        with RealPropeller(plane, tmp_path_factory.mktemp("propeller"), options) as propeller:
-            yield propeller
+    with Backend(plane, folder) as served:
+        yield served
     backend.permit(plane)
 
 

@@ -6,7 +6,7 @@ The pods are tested as they are, and in a namespace whose LimitRange sets defaul
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -59,7 +59,7 @@ def nothing_fits(plane: ControlPlane, namespace: str) -> None:
     quota = build_manifest("v1", "ResourceQuota", "all", namespace, spec={"hard": nothing})
     status = {"status": {"hard": nothing, "used": nothing}}
     plane.admin.patch(f"{path_of(plane.admin.apply(quota))}/all/status", status)
-    plain = pod({"containers": [container(Random(0), 0)]}, namespace)
+    plain = pod({"containers": [container(Random(0), 0, COUNTED)]}, namespace)
     wait_for(lambda: answer(plane, plain), lambda message: "exceeded quota" in message)
 
 
@@ -80,12 +80,11 @@ def amount(dice: Random, name: str) -> str:
     return dice.choice([f"{dice.randint(1, 3_000)}Mi", f"{dice.randint(1, 9)}Gi", "1G", "1500k", "123456789"])
 
 
-def container(dice: Random, number: int, **fields: Any) -> Any:
+def container(dice: Random, number: int, required: Sequence[str], **fields: Any) -> Any:
     claim: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
     for name in COUNTED:
         is_device = name == "nvidia.com/gpu"
-        # The quota requires the first two resources in each container.
-        if name not in COUNTED[:2] and dice.random() < 0.6:
+        if name not in required and dice.random() < 0.6:
             continue
         one, other = sorted((amount(dice, name) for _ in range(2)), key=parse)
         how = dice.choice(["limit", "both"] if is_device else ["limit", "both", "request"])
@@ -97,19 +96,25 @@ def container(dice: Random, number: int, **fields: Any) -> Any:
     return {"name": f"c{number}", "image": "i", "resources": resources, **fields}
 
 
-def spec(dice: Random) -> Any:
-    begun = [
-        container(dice, 10 + number, **({"restartPolicy": "Always"} if dice.random() < 0.5 else {}))
-        for number in range(dice.choice([0, 0, 1, 2, 3]))
-    ]
-    made: dict[str, Any] = {"containers": [container(dice, each) for each in range(dice.randint(1, 3))]}
-    if begun:
-        made["initContainers"] = begun
+def spec(dice: Random, *, is_limited: bool) -> Any:
+    # Without the defaults of a LimitRange, the quota requires these resources in each container.
+    required = () if is_limited else ("cpu", "memory")
+    restarts: Sequence[dict[str, str]] = ({}, {"restartPolicy": "Always"})
+    made: dict[str, Any] = {
+        "containers": [container(dice, each, required) for each in range(dice.randint(1, 3))],
+        "initContainers": [
+            container(dice, 10 + each, required, **dice.choice(restarts))
+            for each in range(dice.choice([0, 0, 1, 2, 3]))
+        ],
+    }
     if dice.random() < 0.3:
         made |= {"runtimeClassName": "heavy", "overhead": OVERHEAD}
     if dice.random() < 0.3:
         part = dice.choice(["requests", "limits"])
         made["resources"] = {part: {name: WHOLE[name] for name in dice.choice([WHOLE, ["cpu"], ["memory"]])}}
+        if is_limited:
+            # Defaults for a pod as a whole are set before those of a LimitRange, and would then be too small.
+            made["resources"] = {"requests": WHOLE}
     return made
 
 
@@ -121,39 +126,17 @@ def counted(message: str) -> Mapping[str, int]:
     return {name.removeprefix("requests."): parse(quantity).nano for name, quantity in pairs}
 
 
-def silenced(dice: Random, pod_spec: Any) -> Any:
-    """Return the pod with CPU, memory or both removed from some containers."""
-
-    def without_resources(each: Any) -> Any:
-        left_out = {name for name in COUNTED[:2] if dice.random() < 0.5}
-        parts = {
-            part: {name: amount for name, amount in amounts.items() if name not in left_out}
-            for part, amounts in each["resources"].items()
-        }
-        return {**each, "resources": {part: amounts for part, amounts in parts.items() if amounts}}
-
-    places = ("containers", "initContainers")
-    less_said = {
-        place: [without_resources(each) for each in pod_spec[place]] for place in places if place in pod_spec
-    }
-    # Defaults for a pod as a whole are set before those of a LimitRange, and would then be too small.
-    whole = {"resources": {"requests": WHOLE}} if "resources" in pod_spec else {}
-    return {**pod_spec, **less_said, **whole}
-
-
 @pytest.mark.parametrize("namespace", [NAMESPACE, LIMITED])
 def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting: ControlPlane, namespace: str) -> None:
     dice = Random(SEED)
     is_limited = namespace == LIMITED
     # For every second pod, the operator creates a worker with a master.
-    made = [(spec(dice), number % 2 == 0) for number in range(PODS)]
-    if is_limited:
-        made = [(silenced(dice, pod_spec), is_worker) for pod_spec, is_worker in made]
+    made = [(spec(dice, is_limited=is_limited), number % 2 == 0) for number in range(PODS)]
 
     def count_request(each: tuple[Any, bool]) -> Mapping[str, int]:
         pod_spec, is_worker = each
         last = {"name": "init-pytorch", "image": "i", "resources": {"requests": OPERATORS}}
-        begun = [*pod_spec.get("initContainers", []), *([last] if is_worker else [])]
+        begun = [*pod_spec["initContainers"], *([last] if is_worker else [])]
         return counted(answer(counting, pod({**pod_spec, "initContainers": begun}, namespace)))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -26,7 +26,6 @@ PODS = {
 
 
 def read_pod_schema(crd: str) -> Any:
-    """Return the OpenAPI schema of the spec of a pod within a CRD."""
     (path,) = (each for each in [*operator.crds(), *trainer.list_crds()] if crd in each.name)
     schema = yaml.safe_load(path.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for name in ("spec", *PODS[crd]):

@@ -85,13 +85,8 @@ def listed(plane: ControlPlane) -> ListPage:
     return PARSER.decode_page(answer.content)
 
 
-def watched(plane: ControlPlane, version: str) -> list[WatchEvent]:
-    query = {
-        "watch": "true",
-        "resourceVersion": version,
-        "timeoutSeconds": "1",
-        "allowWatchBookmarks": "true",
-    }
+def watched(plane: ControlPlane) -> list[WatchEvent]:
+    query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "1", "allowWatchBookmarks": "true"}
     answer = plane.admin.request("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
     assert answer.headers["Content-Type"].partition(";")[0] == protobuf_envelope.MEDIA_TYPE
     parts = PARSER.create_splitter(1 << 24)
@@ -108,7 +103,7 @@ def test_pod_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
     items, wanted = [*listed(with_pod).items], in_json(with_pod)
     assert [item.record for item in items] == wanted
     assert [item.name for item in items] == [NAME, "new"]
-    changes = {change.item.name: change for change in watched(with_pod, "0")}
+    changes = {change.item.name: change for change in watched(with_pod)}
     assert [changes[pod.name].item for pod in wanted] == items
     assert {change.type for change in changes.values() if change.item.name} == {"ADDED"}
     pod = wanted[0]

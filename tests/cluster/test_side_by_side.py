@@ -16,14 +16,14 @@ import pytest
 from go_comparison import table
 from go_comparison.platforms import Pair, Run, Sides
 from go_comparison.scenarios import SCENARIOS
-from rig import backend
 from rig.audit import Call, calls
 from rig.backend import Backend
 from rig.control_plane import BACKEND, ControlPlane
 from rig.propeller import PropellerOptions, RealPropeller
 
+NAMESPACE = "side-by-side"
 # The default grace period is minutes long.
-IMPATIENT = {"image-pull-backoff-grace-period": "10s"}
+SETTINGS = {"image-pull-backoff-grace-period": "10s"}
 # Propeller polls every five seconds; the rest is a reserve for a busy machine.
 A_POLL = 15
 FOLLOWED = {"pytorchjobs", "pods"}
@@ -66,11 +66,8 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def compared(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    backend.permit(plane)
-    served = Backend(plane, tmp_path_factory.mktemp("backend"), settings=IMPATIENT)
+def compared(plane: ControlPlane, served: Backend, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     with (
-        served,
         RealPropeller(plane, tmp_path_factory.mktemp("theirs"), PropellerOptions(domain="theirs")) as theirs,
         RealPropeller(
             plane, tmp_path_factory.mktemp("ours"), PropellerOptions(domain="ours", connector=served.endpoint)
@@ -164,5 +161,4 @@ def creations(run: Run) -> Sequence[int]:
 
 
 def ends(run: Run) -> Sequence[str]:
-    """Return the terminal phases of its attempts."""
     return [f"{each.attempt} {each.phase}" for each in run.shown if each.phase in {"SUCCEEDED", "FAILED"}]

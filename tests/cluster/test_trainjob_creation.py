@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import pytest
 from rig import backend, operator, trainer
 from rig.api import jobs
@@ -19,6 +18,7 @@ NAMESPACE = "killed"
 DIALECTS = ("trainjob", "pytorchjob")
 TRAINJOBS, RUNTIMES = (path.format(NAMESPACE) for path in (trainer.TRAINJOBS, trainer.RUNTIMES))
 AT_ONCE = 20
+SHAPE = Shape(workers=1)
 # A create takes 10 to 100 ms, so most kills are between two of its requests.
 LONGEST_DELAY = 0.25
 
@@ -50,14 +50,14 @@ def test_server_kill_neither_loses_nor_duplicates_a_job(
         with first, Caller(first.endpoint, tmp_path, NAMESPACE, again=False) as caller:
             new = [caller.attempt() for _ in range(AT_ONCE)]
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                calls = [pool.submit(try_to_create, caller, each) for each in new]
+                calls = [pool.submit(caller.try_to_create, each, SHAPE) for each in new]
                 time.sleep(chosen.uniform(0, LONGEST_DELAY))
                 first.process.kill()
                 done = [each.result() for each in calls]
         with second, Caller(second.endpoint, tmp_path, NAMESPACE) as caller:
             for attempt, was_answered in zip(new, done, strict=True):
                 before = attempt.job if was_answered else ""
-                wait_until(lambda attempt=attempt: try_to_create(caller, attempt))
+                wait_until(lambda attempt=attempt: caller.try_to_create(attempt, SHAPE))
                 assert before in ("", attempt.job)
         attempts += new
     executions = {each.execution for each in attempts}
@@ -73,12 +73,3 @@ def test_server_kill_neither_loses_nor_duplicates_a_job(
     assert there.keys() <= owners.keys()
     strange = {name: owner for name, owner in owners.items() if owner not in ([], there.get(name))}
     assert strange == {}
-
-
-def try_to_create(caller: Caller, attempt: CallerAttempt) -> bool:
-    """Return True if the server has answered."""
-    try:
-        caller.create(attempt, Shape(workers=1))
-    except grpc.RpcError:
-        return False
-    return True

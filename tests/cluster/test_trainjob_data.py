@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rig import kubelet, trainer
+from rig import trainer
 from rig.backend import Backend
 from rig.caller import Caller, CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
-from rig.process import wait_for, wait_until
+from rig.process import wait_for
 from rig.scheduling import COSCHEDULING
 from rig.stores import add_volume
+from rig.trainer import PlayedJob
 
 from backend_plugin import client
 
-OPERATOR = "trainer"
+PLANE = "with_trainer"
 NAMESPACE = "datasets"
 GANG = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
@@ -30,47 +31,13 @@ LOADERS = ("dataset-initializer-0", "model-initializer-0")
 NODES = ("node-0", "node-1")
 
 
-def create(plane: ControlPlane, caller: Caller, **options: Any) -> CallerAttempt:
+def create(plane: ControlPlane, caller: Caller, **options: Any) -> tuple[CallerAttempt, PlayedJob]:
     """Create a volume, and a job of two nodes with these options."""
     attempt = caller.attempt()
     add_volume(plane.admin, attempt.execution, FOLDER)
     custom = trainer.build_options(**options)
-    return caller.create(attempt, Shape(workers=1, annotations={BY_HAND: "yes"}, custom=custom))
-
-
-def wait_for_pods(plane: ControlPlane, attempt: CallerAttempt, *names: str) -> None:
-    """Wait until these pods have nodes; a pod that runs already would get none."""
-
-    def have_nodes() -> bool:
-        found = list_pods(plane, attempt)
-        return all(name in found and "nodeName" in found[name]["spec"] for name in names)
-
-    def describe() -> str:
-        events = plane.admin.items(f"/api/v1/namespaces/{NAMESPACE}/events")
-        return str([each["message"] for each in events if attempt.job in each["involvedObject"]["name"]])
-
-    wait_until(have_nodes, 60, describe)
-
-
-def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[str, dict[str, Any]]:
-    """Return the pods of a job by role and index."""
-    found = trainer.list_pods(plane.admin, NAMESPACE, attempt.job)
-    labels = [each["metadata"]["labels"] for each in found]
-    names = (
-        f"{each['jobset.sigs.k8s.io/replicatedjob-name']}-{each['batch.kubernetes.io/job-completion-index']}"
-        for each in labels
-    )
-    return dict(zip(names, found, strict=True))
-
-
-def run(plane: ControlPlane, attempt: CallerAttempt, *names: str) -> None:
-    wait_for_pods(plane, attempt, *names)
-    for name in names:
-        kubelet.run(plane.admin, list_pods(plane, attempt)[name])
-
-
-def end(plane: ControlPlane, attempt: CallerAttempt, name: str) -> None:
-    kubelet.end(plane.admin, list_pods(plane, attempt)[name])
+    caller.create(attempt, Shape(workers=1, annotations={BY_HAND: "yes"}, custom=custom))
+    return attempt, PlayedJob(plane.admin, NAMESPACE, attempt.job)
 
 
 def list_variables(pod: Mapping[str, Any]) -> Mapping[str, str]:
@@ -88,12 +55,6 @@ def list_mounts(pod: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     ]
 
 
-def get(plane: ControlPlane, path: str) -> dict[str, Any]:
-    found = plane.admin.get(path)
-    assert found is not None, path
-    return found
-
-
 def test_nodes_start_as_a_gang_after_the_data_is_loaded(
     plane: ControlPlane, served: Backend, tmp_path: Path
 ) -> None:
@@ -104,25 +65,25 @@ def test_nodes_start_as_a_gang_after_the_data_is_loaded(
         Caller(ganging.endpoint, tmp_path, NAMESPACE, again=False) as caller,
     ):
         dataset = {"uri": "s3://data/digits", "env": {"REGION": "eu"}}
-        attempt = create(
+        attempt, job = create(
             plane, caller, dataset=dataset, model={"uri": "hf://owner/model"}, storage={"size": "1Gi"}
         )
-        wait_for_pods(plane, attempt, *LOADERS)
-        loading = list_pods(plane, attempt)
+        job.wait_for(*LOADERS)
+        loading = job.pods
         variables = list_variables(loading["dataset-initializer-0"])
         assert (variables["STORAGE_URI"], variables["REGION"]) == ("s3://data/digits", "eu")
         assert list_mounts(loading["model-initializer-0"]) == [("/workspace", "")]
-        assert get(plane, f"{GROUPS}/{attempt.job}")["spec"]["minMember"] == len(NODES)
-        run(plane, attempt, *LOADERS)
+        assert plane.admin.get_existing(f"{GROUPS}/{attempt.job}")["spec"]["minMember"] == len(NODES)
+        job.run(*LOADERS)
         caller.wait_for(attempt, "INITIALIZING", part="the dataset is being loaded")
         shown = client.get_job(attempt.job, namespace=NAMESPACE, server=str(ganging.state))
         assert [each.role for each in shown.replicas] == ["dataset-initializer", "model-initializer"]
-        end(plane, attempt, "dataset-initializer-0")
+        job.end("dataset-initializer-0")
         caller.wait_for(attempt, "INITIALIZING", part="the model is being loaded")
-        assert "node-0" not in list_pods(plane, attempt)
-        end(plane, attempt, "model-initializer-0")
-        wait_for_pods(plane, attempt, *NODES)
-        found = list_pods(plane, attempt)
+        assert "node-0" not in job.pods
+        job.end("model-initializer-0")
+        job.wait_for(*NODES)
+        found = job.pods
         assert list_mounts(found["node-1"]) == [
             ("/workspace/dataset", "dataset"),
             ("/workspace/model", "model"),
@@ -131,18 +92,20 @@ def test_nodes_start_as_a_gang_after_the_data_is_loaded(
             **dict.fromkeys(LOADERS, "default-scheduler"),
             **dict.fromkeys(NODES, COSCHEDULING),
         }
-        run(plane, attempt, *NODES)
+        job.run(*NODES)
         caller.wait_for(attempt, "RUNNING", part="2 of 2 replicas ready")
-        delete_with_its_volume(plane, caller, attempt)
+        delete_with_its_volume(plane, caller, attempt, job)
 
 
-def delete_with_its_volume(plane: ControlPlane, caller: Caller, attempt: CallerAttempt) -> None:
+def delete_with_its_volume(
+    plane: ControlPlane, caller: Caller, attempt: CallerAttempt, job: PlayedJob
+) -> None:
     claim = f"{CLAIMS}/initializer-{attempt.job}"
-    owners = get(plane, claim)["metadata"]["ownerReferences"]
-    jobset = get(plane, f"{JOBSETS}/{attempt.job}")["metadata"]
+    owners = plane.admin.get_existing(claim)["metadata"]["ownerReferences"]
+    jobset = plane.admin.get_existing(f"{JOBSETS}/{attempt.job}")["metadata"]
     assert [each["uid"] for each in owners] == [jobset["uid"]]
     caller.delete(attempt)
-    wait_for(lambda: list_pods(plane, attempt), lambda found: not found)
+    wait_for(lambda: job.pods, lambda found: not found)
     plane.admin.wait_until_gone(claim)
 
 
@@ -170,22 +133,22 @@ def test_named_runtime_is_patched_and_loads_the_data_before_its_nodes(
     plane: ControlPlane, caller: Caller
 ) -> None:
     add_runtime(plane)
-    attempt = create(plane, caller, runtime="loading", dataset={"uri": "s3://data/digits"})
+    attempt, job = create(plane, caller, runtime="loading", dataset={"uri": "s3://data/digits"})
     loader = LOADERS[0]
-    run(plane, attempt, loader)
-    assert list_variables(list_pods(plane, attempt)[loader])["STORAGE_URI"] == "s3://data/digits"
+    job.run(loader)
+    assert list_variables(job.pods[loader])["STORAGE_URI"] == "s3://data/digits"
     caller.wait_for(attempt, "INITIALIZING", part="the dataset is being loaded")
-    assert list_pods(plane, attempt).keys() == {loader}
-    end(plane, attempt, loader)
-    run(plane, attempt, *NODES)
+    assert job.pods.keys() == {loader}
+    job.end(loader)
+    job.run(*NODES)
     for name in NODES:
-        pod = list_pods(plane, attempt)[name]
+        pod = job.pods[name]
         variables = list_variables(pod)
         assert pod["spec"]["containers"][0]["image"] == "image:1"
         assert (variables["WORLD_SIZE"], variables["PET_NNODES"]) == ("2", "2")
     assert plane.admin.get(f"{trainer.RUNTIMES.format(NAMESPACE)}/{attempt.job}") is None
     caller.wait_for(attempt, "RUNNING")
     for name in NODES:
-        end(plane, attempt, name)
+        job.end(name)
     caller.succeeded(attempt)
     caller.wait_for(attempt, "SUCCEEDED")

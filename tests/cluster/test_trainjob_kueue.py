@@ -1,7 +1,7 @@
 """TrainJobs in a queue of the real Kueue, with the real Trainer; only the pods are simulated."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -41,7 +41,7 @@ def plane(programs: None, release: str, tmp_path_factory: pytest.TempPathFactory
         yield plane
 
 
-def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[dict[str, Any]]:
+def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[str, dict[str, Any]]:
     return trainer.list_pods(plane.admin, NAMESPACE, attempt.job)
 
 
@@ -57,7 +57,7 @@ def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
 ) -> None:
     attempt = caller.create(shape=Shape(workers=1, annotations={RUN: "10s"}))
     caller.wait_for(attempt, "RUNNING")
-    selectors = [each["spec"].get("nodeSelector") for each in list_pods(plane, attempt)]
+    selectors = [each["spec"].get("nodeSelector") for each in list_pods(plane, attempt).values()]
     message = caller.get(attempt).message
     if release == kueue.NEWER:
         assert selectors == [SELECTOR] * 2

@@ -8,20 +8,14 @@ from pathlib import Path
 
 import pytest
 import training_tasks
-from rig import environments
+from rig.process import run_command
+from rig.tools import find_packages
 
 
 def run_locally(workflow: str, env: Mapping[str, str], *inputs: str) -> subprocess.CompletedProcess[str]:
     """Run a workflow with `pyflyte run`; `env` are further variables."""
     pyflyte = Path(sys.executable).with_name("pyflyte")
-    return subprocess.run(
-        [pyflyte, "run", training_tasks.__file__, workflow, *inputs],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return run_command(pyflyte, "run", training_tasks.__file__, workflow, *inputs, env={**os.environ, **env})
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +56,11 @@ def test_missing_open_mpi_is_reported_with_the_packages_to_install(tmp_path: Pat
 
 
 def test_jax_processes_reduce() -> None:
-    packages = environments.find_packages("jax")
+    packages = find_packages("jax")
     env = {
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(Path(training_tasks.__file__).parent), str(packages)]),
     }
-    done = run_locally("reduces_with_jax_by_node", env, "--value", "3", "--packages", str(packages))
+    done = run_locally("reduces_with_jax", env, "--value", "3", "--packages", str(packages))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "18"

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import environments, trainer
+from rig import trainer
 from rig.api import pods
 from rig.backend import Backend
 from rig.caller import Caller, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
-from rig.process import wait_for
-from rig.tools import SOURCES
+from rig.process import run_command, wait_for
+from rig.tools import SOURCES, install_packages
 
 from backend_plugin import client
 
-OPERATOR = "trainer"
+PLANE = "with_trainer"
 NAMESPACE = "trainjobs-sdk"
 JOBS = 20
 NODES = ("node-0", "node-1")
@@ -38,7 +38,7 @@ SHIPPED = {
 
 def run_program(name: str) -> list[Path]:
     """Return the command of a program with the SDK, which excludes the Kubernetes client of this project."""
-    python = environments.install("kubeflow-sdk") / "bin/python"
+    python = install_packages("kubeflow-sdk") / "bin/python"
     return [python, SOURCES / f"kubeflow-sdk/{name}.py"]
 
 
@@ -65,7 +65,6 @@ def list_pods(plane: ControlPlane) -> list[dict[str, Any]]:
 
 
 def set_phase(plane: ControlPlane, phase: str) -> None:
-    """Set the phase of all pods, as the kubelet does."""
     for pod in list_pods(plane):
         plane.admin.patch(f"{pods(NAMESPACE, pod['metadata']['name'])}/status", {"status": {"phase": phase}})
 
@@ -99,9 +98,9 @@ def test_sdk_lists_reads_and_waits_for_our_jobs(plane: ControlPlane, caller: Cal
 def trained(plane: ControlPlane, served: Backend) -> dict[str, Any]:
     """The job that the SDK has created from a shipped runtime, and the runtimes that it lists."""
     plane.namespace(SDK_NAMESPACE)
-    plane.admin.apply_all(trainer.list_runtimes())
-    command = [*run_program("train"), plane.kubeconfig(), SDK_NAMESPACE]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    for runtime in trainer.list_runtimes():
+        plane.admin.apply(runtime)
+    done = run_command(*run_program("train"), plane.kubeconfig(), SDK_NAMESPACE)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

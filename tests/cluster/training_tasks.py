@@ -120,6 +120,15 @@ def grows_and_shrinks(stop_file: str) -> int:
     return written_sizes_until(stop_file)
 
 
+@task(
+    task_config=Elastic(nnodes=2, nproc_per_node=2),
+    requests=Resources(cpu="1", mem="2Gi"),
+    pod_template=spread("apart"),
+)
+def reduces_apart() -> None:
+    """A task for a burn-in over the network of the nodes."""
+
+
 @task(task_config=Elastic(nnodes=3, nproc_per_node=2), requests=Resources(cpu="100m", mem="1Gi"))
 def shows_the_ranks() -> int:
     """The first program of the guide to PyTorch on Kubeflow Trainer."""
@@ -171,7 +180,13 @@ def asks_too_much() -> None:
     """A task that requests more GPUs than any node has."""
 
 
-def reduce_with_jax(value: int, packages: str) -> int:
+@task(
+    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="jax")),
+    pod_template=spread("jax"),
+    requests=Resources(cpu="100m", mem="2Gi"),
+    environment={"JAX_PLATFORMS": "cpu"},
+)
+def reduces_with_jax(value: int, packages: str) -> int:
     """Return the sum over all processes, with jax from a folder of packages."""
     sys.path.append(packages)
     import jax
@@ -185,32 +200,11 @@ def reduce_with_jax(value: int, packages: str) -> int:
     process = jax.process_index()
     print(f"process {process} of {jax.process_count()}")
     if value < 0:
-        if process == 1:
+        if process == 2:
             raise ValueError("the learning rate is negative")
-        multihost_utils.sync_global_devices("the other process fails")
+        multihost_utils.sync_global_devices("the other processes fail")
     total = multihost_utils.process_allgather(jax.numpy.int32(value + process)).sum()
     return int(total)
-
-
-JAX = {"requests": Resources(cpu="100m", mem="2Gi"), "environment": {"JAX_PLATFORMS": "cpu"}}
-
-
-@task(
-    task_config=PyTorch(worker=Worker(replicas=1), train_job=TrainJob(framework="jax")),
-    pod_template=spread("jax"),
-    **JAX,
-)
-def reduces_with_jax(value: int, packages: str) -> int:
-    return reduce_with_jax(value, packages)
-
-
-@task(
-    task_config=Elastic(nnodes=2, nproc_per_node=2, train_job=TrainJob(framework="jax")),
-    pod_template=spread("jax-by-node"),
-    **JAX,
-)
-def reduces_with_jax_by_node(value: int, packages: str) -> int:
-    return reduce_with_jax(value, packages)
 
 
 @task(

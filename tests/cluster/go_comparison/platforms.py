@@ -10,8 +10,7 @@ from flytekit.core.base_task import PythonTask
 from rig.api import Manifest, jobs, pods
 from rig.audit import Call
 from rig.process import wait_until
-from rig.propeller import RealExecution, RealPropeller, list_owned
-from rig.recorder import RecordedPhase
+from rig.propeller import RealExecution, RealPropeller, RecordedPhase, list_owned
 
 _PATIENCE: Final = 180
 # flytekit can translate workflows in only one thread at a time.
@@ -37,7 +36,6 @@ class Run:
 
     @property
     def has_ended(self) -> bool:
-        """True if propeller has finished the execution."""
         return self.propeller.has_ended(self.execution)
 
     @property
@@ -63,11 +61,9 @@ class Run:
         return last.at - self.execution.created if last.phase in {"SUCCEEDED", "FAILED"} else None
 
     def phases(self) -> Sequence[str]:
-        """Return the phases of these events."""
         return [each.phase for each in self.shown]
 
     def count_requests(self, user: str) -> int:
-        """Return the number of requests of this user about the execution."""
         return sum(each.user == user for each in self.calls)
 
     def finish(self, calls: Sequence[Call]) -> None:
@@ -76,15 +72,12 @@ class Run:
         self.running = sum(pod["status"]["phase"] == "Running" for pod in self.pods())
 
     def pods(self) -> Sequence[Manifest]:
-        """Return its pods."""
         return list_owned(self.propeller.api, pods(self.propeller.namespace), self.execution)
 
     def jobs(self) -> Sequence[Manifest]:
-        """Return its PyTorchJobs."""
         return list_owned(self.propeller.api, jobs(self.propeller.namespace), self.execution)
 
     def abort(self) -> None:
-        """Abort the execution, as a user does."""
         self.until_abort = self.shown
         self.aborted = time.monotonic()
         self.propeller.abort(self.execution)
@@ -96,25 +89,19 @@ class Run:
         return self.until_abort is None or self.gone_after is not None
 
     def wait_until(self, so: Callable[[], bool]) -> None:
-        """Wait for a condition."""
         wait_until(so, _PATIENCE, lambda: f"{self.propeller.namespace}: {self.shown}")
 
 
 class Pair(NamedTuple):
-    """The same execution on both sides."""
-
     theirs: Run
     ours: Run
 
 
 class Sides(NamedTuple):
-    """The two platforms."""
-
     theirs: RealPropeller
     ours: RealPropeller
 
     def start(self, task: PythonTask, annotations: Mapping[str, str], **inputs: Any) -> Pair:
-        """Start the same execution on both."""
         with _TRANSLATING:
             theirs, ours = (
                 Run(propeller=each, execution=each.start(task, annotations=annotations, **inputs))

@@ -1,20 +1,110 @@
-"""The scenarios of the comparison: tasks that succeed, and tasks that fail in common ways."""
+"""The scenarios of the comparison: tasks that succeed, and tasks that fail in common ways.
 
+Pods have the statuses that kubelets write. The program of a pod can run as a process of this machine, so that
+its outputs are real.
+"""
+
+import os
+import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import training_tasks
 from flytekit.core.base_task import PythonTask
 from rig import kubelet
+from rig.api import Api, Manifest, pods
 from rig.fake_nodes import BY_HAND, RUN
+from rig.process import run_command, wait_until
 
-from go_comparison import pod_acts
-from go_comparison.platforms import Pair, Sides
-from go_comparison.pod_acts import Act
+from go_comparison.platforms import Pair, Run, Sides
 
+Act: TypeAlias = Callable[[Api, Manifest], None]
+_HERE: Final = Path(__file__).parents[1]
+_ROLE: Final = "training.kubeflow.org/replica-type"
+# Pods that live shorter than the operator can observe are not part of the comparison.
+_LIFE: Final = 2
+_PATIENCE: Final = 120
 # The duration of two polls: a side that has reported nothing by then reports nothing at all.
 _SILENCE: Final = 12
+
+
+def _play_acts(runs: Iterable[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
+    """Apply the act of its role to every new pod of these executions, until `is_enough` returns True."""
+    started: set[str] = set()
+    with ThreadPoolExecutor() as pool:
+        acting: list[Future[None]] = []
+
+        def is_done() -> bool:
+            for run in runs:
+                for pod in run.pods():
+                    role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
+                    if uid not in started and pod["spec"].get("nodeName"):
+                        started.add(uid)
+                        acting.append(pool.submit(acts[role], run.propeller.api, pod))
+            return is_enough()
+
+        wait_until(is_done, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
+    for each in acting:
+        each.result()
+
+
+def runs_later(api: Api, pod: Manifest) -> None:
+    """Let the pod run in a later second than that in which its job was created.
+
+    Flyte's own plugin compares the whole seconds of conditions, and otherwise never reports RUNNING.
+    """
+    time.sleep(_LIFE)
+    kubelet.run(api, pod)
+
+
+def runs_its_program(api: Api, pod: Manifest) -> None:
+    """Run the program of the pod, and let the pod end with its exit code."""
+    kubelet.run(api, pod)
+    container = pod["spec"]["containers"][0]
+    here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(_HERE)}
+    command = (*container.get("command", ()), *container.get("args", ()))
+    ended = run_command(*command, env={**os.environ, **_environment(pod, container), **here}, cwd=_HERE)
+    kubelet.end(api, pod, ended.returncode)
+
+
+def is_killed_for_its_memory(api: Api, pod: Manifest) -> None:
+    kubelet.run(api, pod)
+    time.sleep(_LIFE)
+    kubelet.end(api, pod, 137, "OOMKilled")
+
+
+def is_preempted(api: Api, pod: Manifest) -> None:
+    """Let the pod run for a while, and preempt it: set its DisruptionTarget condition and delete it."""
+    kubelet.run(api, pod)
+    time.sleep(_LIFE)
+    disruption = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": kubelet.format_now(),
+    }
+    kubelet.end(api, pod, 143, conditions=[disruption])
+    metadata = pod["metadata"]
+    api.delete(pods(metadata["namespace"], metadata["name"]))
+
+
+def has_no_image(api: Api, pod: Manifest) -> None:
+    """Let the pod wait in ImagePullBackOff."""
+    image = pod["spec"]["containers"][0]["image"]
+    waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
+    kubelet.write(api, pod, {"waiting": waiting}, phase="Pending", startTime=kubelet.format_now())
+
+
+def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
+    """Return the environment of a container. Every reference to the downward API gets the pod name."""
+    name = pod["metadata"]["name"]
+    return {
+        each["name"]: each.get("value", "" if "valueFrom" not in each else name) for each in container["env"]
+    }
 
 
 def _play(
@@ -29,9 +119,9 @@ def _play(
     def run(sides: Sides) -> Pair:
         pair = sides.start(task, {BY_HAND: "yes"}, **inputs)
         if has_silence:
-            pod_acts.play(pair, acts, _silence(lambda: pair.ours.has_ended))
+            _play_acts(pair, acts, _silence(lambda: pair.ours.has_ended))
             return _aborted(pair, lambda: True)
-        pod_acts.play(pair, acts, lambda: all(run.has_ended for run in pair))
+        _play_acts(pair, acts, lambda: all(run.has_ended for run in pair))
         return pair
 
     return run
@@ -48,28 +138,28 @@ def _finds_no_node(sides: Sides) -> Pair:
 
 def _is_aborted(sides: Sides) -> Pair:
     pair = sides.start(training_tasks.says_nothing, {BY_HAND: "yes"})
-    acts = dict.fromkeys(("master", "worker"), pod_acts.runs_later)
-    pod_acts.play(pair, acts, lambda: all("RUNNING" in run.phases() for run in pair))
+    acts = dict.fromkeys(("master", "worker"), runs_later)
+    _play_acts(pair, acts, lambda: all("RUNNING" in run.phases() for run in pair))
     return _aborted(pair, lambda: True)
 
 
 SCENARIOS: Final[Mapping[str, Callable[[Sides], Pair]]] = {
     "it ends well": lambda sides: _wait_for_end(sides.start(training_tasks.says_nothing, {RUN: "5s"})),
     "all replicas raise an error": _play(
-        training_tasks.fails, dict.fromkeys(("master", "worker"), pod_acts.runs_its_program), labels=31
+        training_tasks.fails, dict.fromkeys(("master", "worker"), runs_its_program), labels=31
     ),
     "one raises, the others wait for it": _play(
-        training_tasks.fails, _while_master_runs(pod_acts.runs_its_program), has_silence=True, labels=31
+        training_tasks.fails, _while_master_runs(runs_its_program), has_silence=True, labels=31
     ),
     "the first attempt raises what is recoverable": _play(
-        training_tasks.recovers, {"master": pod_acts.runs_its_program}, value=1
+        training_tasks.recovers, {"master": runs_its_program}, value=1
     ),
     "one is killed for its memory": _play(
-        training_tasks.says_nothing, _while_master_runs(pod_acts.is_killed_for_its_memory)
+        training_tasks.says_nothing, _while_master_runs(is_killed_for_its_memory)
     ),
-    "one is preempted": _play(training_tasks.says_nothing, _while_master_runs(pod_acts.is_preempted)),
+    "one is preempted": _play(training_tasks.says_nothing, _while_master_runs(is_preempted)),
     "the image of one cannot be pulled": _play(
-        training_tasks.says_nothing, _while_master_runs(pod_acts.has_no_image), has_silence=True
+        training_tasks.says_nothing, _while_master_runs(has_no_image), has_silence=True
     ),
     "no node has as many GPUs": _finds_no_node,
     "a user aborts it": _is_aborted,

@@ -16,26 +16,6 @@ import yaml
 from rig.process import wait_for
 
 Manifest = dict[str, Any]
-_CLUSTER_WIDE: Final = {
-    "ClusterQueue",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "ClusterTrainingRuntime",
-    "CustomResourceDefinition",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionPolicyBinding",
-    "MutatingWebhookConfiguration",
-    "Namespace",
-    "Node",
-    "PersistentVolume",
-    "PriorityClass",
-    "ResourceFlavor",
-    "RuntimeClass",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "ValidatingWebhookConfiguration",
-    "WorkloadPriorityClass",
-}
 _MANAGER: Final = "kfpytorch-tests"
 _OF_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
@@ -52,7 +32,6 @@ class Api:
         self._clients: list[httpx.Client] = []
 
     def close(self) -> None:
-        """Close the connections of all threads."""
         for client in self._clients:
             client.close()
 
@@ -72,7 +51,6 @@ class Api:
         return client
 
     def is_ready(self) -> bool:
-        """Return True if the server reports that it is ready."""
         try:
             return self._client.get("/readyz").status_code == httpx.codes.OK
         except httpx.HTTPError:
@@ -105,12 +83,6 @@ class Api:
             path = f"{path_of(manifest)}/{manifest['metadata']['name']}/status"
             self.patch(path, {"status": manifest["status"]})
 
-    def apply_all(self, files: Sequence[Path]) -> None:
-        """Apply every object of these YAML files."""
-        for file in files:
-            for manifest in manifests(file):
-                self.apply(manifest)
-
     def try_create(self, manifest: Manifest, **params: str) -> httpx.Response:
         """Create an object in a dry run, and return the response, with any status."""
         return self.request("POST", path_of(manifest), manifest, params={"dryRun": "All", **params})
@@ -133,9 +105,14 @@ class Api:
         self.apply(build(f"{kind}Binding", roleRef=role, subjects=[subject]))
 
     def get(self, path: str) -> Manifest | None:
-        """Return an object, or None if it does not exist."""
         answer = self.request("GET", path)
         return None if answer.status_code == httpx.codes.NOT_FOUND else self._decode(answer)
+
+    def get_existing(self, path: str) -> Manifest:
+        """Return an object. Fails the test if it does not exist."""
+        found = self.get(path)
+        assert found is not None, path
+        return found
 
     def items(self, path: str, **selectors: str) -> Sequence[Manifest]:
         """Return the objects of a list, filtered by query parameters such as `labelSelector="a=b"`."""
@@ -158,7 +135,6 @@ class Api:
             yield
 
     def wait_until_gone(self, path: str) -> None:
-        """Wait until an object does not exist."""
         wait_for(lambda: self.get(path), lambda found: found is None)
 
     def watch(self, path: str, **parameters: str) -> Iterator[Manifest]:
@@ -176,7 +152,6 @@ class Api:
 
 
 def manifests(file: Path) -> Sequence[Manifest]:
-    """Return the objects of a YAML file."""
     # Some CRD files have 40,000 lines, for which the pure Python loader needs half a minute.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     read = yaml.load_all(file.read_text(), Loader=loader)
@@ -206,18 +181,15 @@ def path_of(manifest: Mapping[str, Any]) -> str:
     version, kind = manifest["apiVersion"], manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = re.sub("ys$", "ies", kind.lower() + ("es" if kind.endswith("s") else "s"))
-    if kind in _CLUSTER_WIDE:
-        return f"{root}/{plural}"
-    return f"{root}/namespaces/{manifest['metadata'].get('namespace', 'default')}/{plural}"
+    namespace = manifest["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 def jobs(namespace: str, name: str = "") -> str:
-    """Return the path of the PyTorchJobs of a namespace, or of one job."""
     return f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs" + (f"/{name}" if name else "")
 
 
 def pods(namespace: str, name: str = "") -> str:
-    """Return the path of the pods of a namespace, or of one pod."""
     return f"/api/v1/namespaces/{namespace}/pods" + (f"/{name}" if name else "")
 
 

@@ -13,8 +13,6 @@ _BEGUN: Final = "ResponseStarted"
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A request to the API server."""
-
     user: str
     verb: str
     group: str

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
@@ -16,13 +16,13 @@ from propeller.wire import SERVICE_CONFIG, Wire
 from backend_plugin.core import job_ref
 from rig.process import wait_for
 
+TRANSIENT: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
+"""The errors that propeller retries."""
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
 class CallerAttempt:
-    """An attempt of a task."""
-
     execution: str
     number: int
     prefix: str
@@ -41,16 +41,12 @@ class CallerAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """The phase and message in a GetTask response."""
-
     phase: str
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The properties of a task."""
-
     workers: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     run_policy: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +58,11 @@ class Shape:
     """The CPU request of an init container; empty if there is none."""
     custom: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the `custom` field."""
+
+
+_AGAIN: Final = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+RESTARTING: Final = Shape(custom={"masterReplicas": _AGAIN, "workerReplicas": _AGAIN})
+"""A job whose operator replaces lost pods."""
 
 
 class Caller:
@@ -99,8 +100,17 @@ class Caller:
         attempt.meta = self._send(lambda: self.wire.create(request))
         return attempt
 
+    def try_to_create(self, attempt: CallerAttempt, shape: Shape | None = None) -> bool:
+        """True if the task is created; False if the call has an error that propeller retries."""
+        try:
+            self.create(attempt, shape)
+        except grpc.RpcError as error:
+            if code_of(error) not in TRANSIENT:
+                raise
+            return False
+        return True
+
     def get(self, attempt: CallerAttempt) -> Said:
-        """Return the phase and message of an attempt. Raises the error of the call."""
         resource = self._send(lambda: self.wire.get(attempt.meta, attempt.prefix))
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
 
@@ -109,7 +119,6 @@ class Caller:
         return wait_for(lambda: self.get(attempt), lambda said: said.phase in phases and part in said.message)
 
     def delete(self, attempt: CallerAttempt) -> None:
-        """Delete the job of an attempt. Raises the error of the call."""
         self._send(lambda: self.wire.delete(attempt.meta))
 
     def _send(self, call: Callable[[], T]) -> T:
@@ -174,5 +183,4 @@ def _template(shape: Shape) -> TaskTemplate:
 
 
 def code_of(error: grpc.RpcError) -> str:
-    """Return the name of the status code of a failed call."""
     return str(error.code().name)

@@ -20,8 +20,6 @@ _SKEW: Final = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class CertificatePair:
-    """The files of a certificate and its key."""
-
     certificate: Path
     key: Path
 

@@ -15,8 +15,7 @@ import yaml
 
 from rig.api import Api, Manifest, build_manifest, manifests
 from rig.certificates import CertificatePair, ClusterAuthority
-from rig.place import LOOPBACK, Place
-from rig.process import Process, wait_until
+from rig.process import LOOPBACK, Place, Process, wait_until
 from rig.tools import tool
 
 HERE: Final = "127.0.0.1"
@@ -27,6 +26,7 @@ _SERVICES: Final = "10.0.0.0/24"
 ADMIN: Final = "admin"
 PROPELLER: Final = "propeller"
 BACKEND: Final = "backend"
+_GROUPS: Final = {ADMIN: "system:masters", PROPELLER: "system:masters", BACKEND: ""}
 # Logs the metadata of requests, without their bodies.
 _AUDIT: Final[Mapping[str, Any]] = {
     "apiVersion": "audit.k8s.io/v1",
@@ -92,12 +92,8 @@ class ControlPlane:
         self.etcd_port, self.etcd_peer_port, self.port = free_ports(3)
         self.place = self.options.place
         self.server = f"https://{self.place.address}:{self.port}"
-        self._tokens: dict[str, tuple[str, str]] = {}
-        """The token and the groups of each user."""
+        self._tokens = {user: secrets.token_urlsafe(24) for user in _GROUPS}
         self._stack = contextlib.ExitStack()
-        self._user(ADMIN, "system:masters")
-        self._user(PROPELLER, "system:masters")
-        self._user(BACKEND, "")
         self.etcd = self.process("etcd", self._etcd_flags())
         self.api_server = self.process("kube-apiserver", self._api_server_flags())
         self.controller_manager = self.process("kube-controller-manager", self._controller_manager_flags())
@@ -120,11 +116,9 @@ class ControlPlane:
 
     @property
     def audit(self) -> Path:
-        """The audit log with the requests of propeller and the backend; see `audit`."""
         return self.folder / "audit.jsonl"
 
     def wait(self) -> None:
-        """Wait until the API server is ready."""
         self.api_server.wait_until(self.admin.is_ready)
 
     def enter(self, process: Process) -> Process:
@@ -139,14 +133,9 @@ class ControlPlane:
         place: Place | None = None,
     ) -> Process:
         """Return a program of this cluster, not started, by default in the place of the cluster."""
-        log = self.folder / "logs" / f"{program}.log"
-        return Process(
-            [tool(program), *flags],
-            log,
-            environment=environment,
-            directory=self.folder,
-            place=place or self.place,
-        )
+        command, log = [tool(program), *flags], self.folder / "logs" / f"{program}.log"
+        where = place or self.place
+        return Process(command, log, environment=environment, directory=self.folder, place=where)
 
     def start_manager(
         self, program: str, folder: Path, webhook: int, configuration: Mapping[str, Any]
@@ -168,11 +157,9 @@ class ControlPlane:
         return process
 
     def token(self, user: str) -> str:
-        """Return the bearer token of a user."""
-        return self._tokens[user][0]
+        return self._tokens[user]
 
     def api(self, user: str) -> Api:
-        """Return a client of the API server for this user."""
         return Api(self.server, self.authority.certificate, self.token(user))
 
     def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
@@ -219,7 +206,6 @@ class ControlPlane:
         self.admin.apply(build_manifest("v1", "Secret", name, namespace, data=data))
 
     def crds(self, files: Sequence[Path]) -> None:
-        """Create CRDs and wait until their kinds are served."""
         for file in files:
             for manifest in manifests(file):
                 self.add_kind(manifest)
@@ -244,11 +230,8 @@ class ControlPlane:
 
         wait_until(is_served, 60, lambda: f"{group}/{plural} is not served")
 
-    def _user(self, name: str, groups: str) -> None:
-        self._tokens[name] = (secrets.token_urlsafe(24), groups)
-
     def _write_tokens(self) -> None:
-        lines = [f'{token},{user},{user},"{groups}"' for user, (token, groups) in self._tokens.items()]
+        lines = [f'{token},{user},{user},"{_GROUPS[user]}"' for user, token in self._tokens.items()]
         path = self.folder / "tokens.csv"
         path.write_text("\n".join(lines) + "\n")
         path.chmod(0o600)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from rig.process import run_command
 from rig.tools import CACHES, cached_folder
 
 PACKAGES: Final[Sequence[str]] = (
@@ -71,14 +72,12 @@ def packages(names: Sequence[str] = PACKAGES) -> Path:
 
 
 def path() -> str:
-    """Return a PATH on which the programs of the packages come first."""
     root = packages()
     found = (root / "usr/bin", root / "usr/sbin", root / "sbin")
     return os.pathsep.join([*map(str, found), os.environ.get("PATH", os.defpath)])
 
 
 def libraries() -> str:
-    """Return the library path for the programs of the packages."""
     return os.pathsep.join(str(each) for each in sorted(packages().glob("usr/lib/*-linux-gnu*")))
 
 
@@ -95,11 +94,4 @@ def _download(folder: Path, names: Sequence[str]) -> None:
 
 
 def _apt(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["apt-get", "--quiet", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=_MINUTES,
-        check=False,
-    )
+    return run_command("apt-get", "--quiet", *words, cwd=folder, timeout=_MINUTES)

@@ -59,7 +59,6 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
 
 
 def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
-    """Return a node that kwok simulates."""
     has = {"cpu": "32", "memory": "256Gi", "pods": "500", **capacity}
     labels, status = {"kubernetes.io/hostname": name}, {"allocatable": has, "capacity": has}
     return build_manifest("v1", "Node", name, annotations=dict(_MARK), labels=labels, status=status)

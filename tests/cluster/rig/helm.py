@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ import yaml
 from rig.api import Manifest
 from rig.control_plane import dumped
 from rig.images import REPOSITORY
+from rig.process import run_command
 from rig.tools import module_directory, tool
 
 CHARTS: Final = REPOSITORY / "charts"
@@ -49,15 +49,7 @@ class Helm:
         """Run Helm and return its standard output; raises `Refused` if it fails."""
         home = {f"HELM_{name}_HOME": str(self._folder / "helm") for name in ("CACHE", "CONFIG", "DATA")}
         known = {"KUBECONFIG": str(self._kubeconfig or os.devnull)}
-        ended = subprocess.run(
-            [tool("helm"), *words],
-            env={**os.environ, **home, **known},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        ended = run_command(tool("helm"), *words, env={**os.environ, **home, **known})
         if ended.returncode != 0:
             raise Refused(ended.stderr)
         return ended.stdout
@@ -73,7 +65,6 @@ class Helm:
         return [_without_chance(each) for each in yaml.safe_load_all(output) if each]
 
     def notes(self, values: Mapping[str, Any]) -> str:
-        """Return the text that the installation of our chart prints."""
         copy = self._folder / "with-notes"
         shutil.copytree(CHART, copy, dirs_exist_ok=True)
         (copy / "templates" / "notes.yaml").write_text(_NOTES)

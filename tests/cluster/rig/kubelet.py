@@ -48,5 +48,4 @@ def write(api: Api, pod: Manifest, state: Mapping[str, Any], **status: Any) -> N
 
 
 def format_now() -> str:
-    """Return the time as the API server writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -98,10 +98,8 @@ def quota(name: str, amounts: Mapping[str, str], **fields: Any) -> Sequence[dict
 
 
 def local_queue(namespace: str, name: str, cluster_queue: str) -> dict[str, Any]:
-    """Return the LocalQueue that the jobs of a namespace name."""
     return build_manifest(_VERSION, "LocalQueue", name, namespace, spec={"clusterQueue": cluster_queue})
 
 
 def priority(name: str, value: int) -> dict[str, Any]:
-    """Return a priority class for jobs; a job with a higher priority can preempt others."""
     return build_manifest(_VERSION, "WorkloadPriorityClass", name, value=value)

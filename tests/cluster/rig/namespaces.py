@@ -5,6 +5,7 @@ nodes share a network without an uplink. A link connects this machine with the h
 """
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rig import leftovers
-from rig.place import LOOPBACK, Place
-from rig.process import Process
+from rig.process import LOOPBACK, Place, Process
 from rig.tools import tool
 
 PODS: Final = "10.77.0.0/16"
@@ -40,7 +40,8 @@ _KERNEL: Final = (
 class Hub:
     """The namespaces in which the control plane runs."""
 
-    number: int
+    name: str
+    """The name of the link from this machine, and of the cgroups."""
     place: Place
     process: Process
     """The process that ends all namespaces when it ends."""
@@ -62,27 +63,18 @@ class Station:
 @contextlib.contextmanager
 def hub(folder: Path) -> Iterator[Hub]:
     """Create the namespaces of the hub and its network."""
-    with leftovers.number() as number:
+    with leftovers.name() as link:
         holder = Process(
             [
-                *(
-                    _find_program("unshare"),
-                    "--mount",
-                    "--net",
-                    "--pid",
-                    "--fork",
-                    "--kill-child",
-                    "--mount-proc",
-                ),
-                *("--propagation=private", "sh", "-ec", f"exec {tool('pause')}"),
+                *(_find_program("unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child"),
+                *("--mount-proc", "--propagation=private", "sh", "-ec", f"exec {tool('pause')}"),
             ],
             folder / "logs" / "hub.log",
         )
         with holder:
             process = _held_by(holder)
-            ours, theirs = _ends(number)
+            ours, theirs = _ends(os.getpid())
             place = Place(address=theirs, listen=_ALL, holder=process)
-            link = leftovers.name(number)
             LOOPBACK.run(*f"ip link add {link} type veth peer name {_UPLINK} netns {process}".split())
             LOOPBACK.run(*f"ip address add {ours}/30 dev {link}".split())
             LOOPBACK.run(*f"ip link set {link} up".split())
@@ -94,7 +86,7 @@ def hub(folder: Path) -> Iterator[Hub]:
                 *_bridge("hub0", GATEWAY, 0),
             )
             try:
-                yield Hub(number=number, place=place, process=holder)
+                yield Hub(name=link, place=place, process=holder)
             finally:
                 # Kill instead of stopping, so that all processes inside end immediately.
                 holder.kill()
@@ -120,13 +112,8 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
     ]
     holder = Process(
         [
-            _find_program("unshare"),
-            "--mount",
-            "--net",
-            "--propagation=private",
-            "sh",
-            "-ec",
-            "\n".join(script),
+            *(_find_program("unshare"), "--mount", "--net", "--propagation=private"),
+            *("sh", "-ec", "\n".join(script)),
         ],
         folder / "namespace.log",
         place=hub.place,
@@ -143,7 +130,7 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
         _batch(
             place, "ip link set lo up", *_bridge("pods0", address, number), "ip link set eth0 master pods0 up"
         )
-        cgroup = f"/{leftovers.name(hub.number)}/{number}"
+        cgroup = f"/{hub.name}/{number}"
         _make_cgroups(cgroup)
         yield Station(number=number, address=address, place=place, cable=cable, cgroup=cgroup)
 
@@ -181,8 +168,8 @@ def _batch(place: Place, *commands: str) -> None:
 
 
 def _ends(number: int) -> tuple[str, str]:
-    """Return the addresses of the link between this machine and a rig, a /30 network for each number."""
-    high, low = divmod(number * 4, 256)
+    """Return the addresses of the link between this machine and a rig, a /30 network for most numbers."""
+    high, low = divmod(number % (1 << 14) * 4, 256)
     return f"10.79.{high}.{low + 1}", f"10.79.{high}.{low + 2}"
 
 

@@ -18,7 +18,7 @@ MODULE: Final = "training-operator"
 OLDER: Final = ("training-operator-1.7", "training-operator-1.8")
 """Older versions, used only for their CRDs."""
 _MODULE: Final = "github.com/kubeflow/training-operator"
-_HOOK: Final = "validator.training-operator.kubeflow.org"
+HOOK: Final = "validator.training-operator.kubeflow.org"
 _SECRET: Final = "training-operator-webhook-cert"
 # The operator waits for a certificate at this fixed path, but serves the one in its TMPDIR.
 _LOOKED_FOR: Final = Path("/tmp/k8s-webhook-server/serving-certs")
@@ -70,7 +70,7 @@ def _webhook(port: int) -> Mapping[str, Any]:
     manifest: dict[str, Any] = yaml.safe_load(file.read_text())
     (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
     url = f"https://{HERE}:{port}{hook['clientConfig']['service']['path']}"
-    return {**manifest, "metadata": {"name": _HOOK}, "webhooks": [{**hook, "clientConfig": {"url": url}}]}
+    return {**manifest, "metadata": {"name": HOOK}, "webhooks": [{**hook, "clientConfig": {"url": url}}]}
 
 
 def refuses(plane: ControlPlane) -> bool:

@@ -60,7 +60,6 @@ def alter(name: str, namespace: str, kind: tuple[str, str], patch: str, conditio
 
 
 def encode_authority(certificate: Path) -> str:
-    """Return the certificate of an authority as `caBundle`."""
     return base64.b64encode(certificate.read_bytes()).decode()
 
 

@@ -3,14 +3,16 @@
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from rig.place import LOOPBACK, Place
+import httpx
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
@@ -23,6 +25,53 @@ _TAIL: Final = 4_000
 _BURIAL: Final = 60
 _GRACE: Final = 5
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place for programs, with the addresses of their servers."""
+
+    address: str = "127.0.0.1"
+    """The address at which this process reaches servers in the place."""
+    listen: str = "127.0.0.1"
+    """The address that servers must listen on to be reachable."""
+    holder: int = 0
+    """The id of the process that holds the namespaces; 0 for those of this process."""
+
+    @property
+    def is_apart(self) -> bool:
+        """True if the program runs in other namespaces, as a child of nsenter."""
+        return self.holder != 0
+
+    def command(self, words: Sequence[str | Path]) -> list[str]:
+        command = [str(word) for word in words]
+        if not self.is_apart:
+            return command
+        nsenter = shutil.which("nsenter")
+        assert nsenter is not None, "nsenter is not on the PATH"
+        return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *command]
+
+    def is_ready(self, port: int, path: str = "readyz") -> bool:
+        """Return True if the server at this port of the place reports at this path that it is ready."""
+        try:
+            return httpx.get(f"http://{self.address}:{port}/{path}").is_success
+        except httpx.HTTPError:
+            return False
+
+    def run(self, *words: str | Path) -> str:
+        """Run a short command and return its standard output. Fails the test if the command fails."""
+        ended = run_command(*self.command(words))
+        assert ended.returncode == 0, f"{' '.join(map(str, words))}: {ended.stdout}{ended.stderr}"
+        return ended.stdout
+
+
+LOOPBACK: Final = Place()
+
+
+def run_command(*words: str | Path, timeout: float = 240, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end with any exit status; its input is empty, and its output is text."""
+    known: Mapping[str, Any] = {"input": "", "capture_output": True, "text": True, "check": False, **options}
+    return subprocess.run([str(each) for each in words], timeout=timeout, **known)  # noqa: PLW1510 - in `known`.
 
 
 class NotReady(AssertionError):
@@ -106,14 +155,6 @@ class Process:
         self._signal(signal.SIGKILL)
         wait_until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
 
-    def pause(self) -> None:
-        """Stop the process with SIGSTOP, as if its machine hung."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Continue the process after `pause`."""
-        self._signal(signal.SIGCONT)
-
     def _signal(self, number: int) -> None:
         send = os.killpg if self.place.is_apart else os.kill
         if not self._is_gone():
@@ -135,7 +176,6 @@ class Process:
         wait_until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
 
     def tail(self) -> str:
-        """Return the end of the log."""
         return self.log.read_text(errors="replace")[-_TAIL:]
 
 

@@ -3,16 +3,21 @@
 import base64
 import contextlib
 import json
-import subprocess
+import threading
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from flyteidl.core import literals_pb2, workflow_closure_pb2
+import grpc
+from flyteidl.admin import event_pb2
+from flyteidl.core import execution_pb2, literals_pb2, workflow_closure_pb2
+from flyteidl.event import event_pb2 as events
+from flyteidl.service import admin_pb2_grpc
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.base_task import PythonTask
 from flytekit.core.context_manager import FlyteContextManager
@@ -26,9 +31,7 @@ from propeller.wire import CONNECTOR
 
 from rig.api import Api, Manifest
 from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
-from rig.place import LOOPBACK
-from rig.process import wait_for, wait_until
-from rig.recorder import Recorder
+from rig.process import LOOPBACK, run_command, wait_for, wait_until
 from rig.stores import Folder, Store
 from rig.tools import tool
 
@@ -43,8 +46,6 @@ _TERMINATED: Final = "termination-status"
 
 @dataclass(frozen=True, kw_only=True)
 class PropellerOptions:
-    """Properties that differ between propellers."""
-
     connector: str = ""
     """The `host:port` of the backend. If empty, Flyte's own plugin handles PyTorchJobs."""
     domain: str = DOMAIN
@@ -65,6 +66,72 @@ class RealExecution:
     """The path in the store that the end node of the workflow writes to."""
     created: float
     """The creation time of the FlyteWorkflow, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedPhase:
+    """One phase of a task attempt, as users see it."""
+
+    node: str
+    attempt: int
+    phase: str
+    reason: str
+    message: str
+    """The error message; empty without an error."""
+    kind: str
+    """The kind of the error, `USER` or `SYSTEM`."""
+    at: float
+    """The time of arrival, in seconds since the epoch."""
+
+
+class Recorder(admin_pb2_grpc.AdminServiceServicer):
+    """The event methods of AdminService; a context manager that serves them on loopback."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: list[tuple[float, events.TaskExecutionEvent]] = []
+        self._workflows: list[events.WorkflowExecutionEvent] = []
+        self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+
+    def __enter__(self) -> "Recorder":
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None).wait()
+
+    def tasks(self, execution: str) -> list[RecordedPhase]:
+        """Return the task events of an execution, in order of arrival."""
+        with self._lock:
+            return [
+                _decode_event(each, at)
+                for at, each in self._tasks
+                if each.parent_node_execution_id.execution_id.name == execution
+            ]
+
+    def workflow(self, execution: str) -> list[str]:
+        """Return the phases of an execution, in order of arrival."""
+        name = execution_pb2.WorkflowExecution.Phase.Name
+        with self._lock:
+            return [name(each.phase) for each in self._workflows if each.execution_id.name == execution]
+
+    # ---- gRPC methods, which have the names of the service definition
+
+    def CreateTaskEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with self._lock:
+            self._tasks.append((time.time(), request.event))
+        return event_pb2.TaskExecutionEventResponse()
+
+    def CreateNodeEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Ignore an event of a node."""
+        return event_pb2.NodeExecutionEventResponse()
+
+    def CreateWorkflowEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with self._lock:
+            self._workflows.append(request.event)
+        return event_pb2.WorkflowExecutionEventResponse()
 
 
 class RealPropeller:
@@ -124,13 +191,7 @@ class RealPropeller:
             "service_account": "default",
             "annotations": dict(annotations or {}),
         }
-        compiled = subprocess.run(
-            [tool("propeller"), "compile"],
-            input=json.dumps(asked),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        compiled = run_command(tool("propeller"), "compile", input=json.dumps(asked))
         assert compiled.returncode == 0, compiled.stderr
         created = time.time()
         self.api.create(json.loads(compiled.stdout))
@@ -145,9 +206,7 @@ class RealPropeller:
         """Wait until the execution has ended, and return its FlyteWorkflow."""
         tasks = self.recorder.tasks
         wait_until(lambda: self.has_ended(execution), 240, lambda: f"no end: {tasks(execution.name)}")
-        found = self.api.get(self.path(execution))
-        assert found is not None, "it was deleted"
-        return found
+        return self.api.get_existing(self.path(execution))
 
     def wait_for_success(self, execution: RealExecution) -> None:
         """Wait until the execution has ended. Fail the test unless it has succeeded."""
@@ -174,7 +233,6 @@ class RealPropeller:
         )
 
     def attempts(self, execution: RealExecution) -> int:
-        """Return the total number of attempts of all tasks."""
         return len({(each.node, each.attempt) for each in self.recorder.tasks(execution.name)})
 
     def abort(self, execution: RealExecution) -> None:
@@ -195,7 +253,6 @@ class RealPropeller:
         return TypeEngine.literal_map_to_kwargs(context, literals, types)
 
     def path(self, execution: RealExecution) -> str:
-        """Return the API path of the FlyteWorkflow of an execution."""
         return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{self.namespace}/flyteworkflows/{execution.name}"
 
     def _configuration(self, profiling: int) -> Mapping[str, Any]:
@@ -278,3 +335,19 @@ def _encoded(message: bytes) -> str:
 def list_owned(api: Api, path: str, execution: RealExecution) -> Sequence[Manifest]:
     """Return the objects of an execution at an API path."""
     return api.items(path, labelSelector=f"execution-id={execution.name}")
+
+
+def _decode_event(event: events.TaskExecutionEvent, at: float) -> RecordedPhase:
+    has_error = event.WhichOneof("output_result") == "error"
+    kind = execution_pb2.ExecutionError.ErrorKind.Name(event.error.kind) if has_error else ""
+    # Newer propellers send a list of reasons.
+    reasons = [each.reason for each in event.reasons] or [event.reason]
+    return RecordedPhase(
+        node=event.parent_node_execution_id.node_id,
+        attempt=event.retry_attempt,
+        phase=execution_pb2.TaskExecution.Phase.Name(event.phase),
+        reason="\n".join(reasons),
+        message=event.error.message if has_error else "",
+        kind=kind,
+        at=at,
+    )

@@ -51,20 +51,6 @@ class ProxyFault:
     body: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxiedRequest:
-    """The properties of a request that a fault can depend on."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    token: str
-
-    @property
-    def is_watch(self) -> bool:
-        return self.query.get("watch") == "true"
-
-
 def status(code: int, reason: str, message: str = "on a bad day", **headers: str) -> ProxyFault:
     """Return a fault with the Status response of the API server. `Retry_After="1"` sets a header."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
@@ -81,13 +67,12 @@ class Proxy(ThreadedServer):
         super().__init__()
         self._target = plane.server
         self._tls = ssl.create_default_context(cafile=str(plane.authority.certificate))
-        self.asked: list[ProxiedRequest] = []
         self.befell: list[How] = []
-        self.choose: Callable[[ProxiedRequest], ProxyFault | None] = lambda _: None
-        """Return the fault for a request, or None."""
+        self.choose: Callable[[Mapping[str, str]], ProxyFault | None] = lambda _: None
+        """Return the fault for a request with these query parameters, or None."""
         self.skew = timedelta()
         """The offset of the cluster's clocks from this machine."""
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession
 
     def __enter__(self) -> "Proxy":
         self.url = f"http://{HERE}:{self.listen()}"
@@ -99,10 +84,6 @@ class Proxy(ThreadedServer):
         self.run(self._disconnect())
         self.close()
 
-    def forget(self) -> None:
-        """Remove all faults."""
-        self.choose = lambda _: None
-
     # ---- methods that run in the thread of the event loop
 
     async def _connect(self) -> None:
@@ -110,22 +91,14 @@ class Proxy(ThreadedServer):
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
     async def _disconnect(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
         # Closing a TLS transport takes several iterations of the event loop.
         for _ in range(10):
             await asyncio.sleep(0.01)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Hand the request on, or let its fault happen."""
-        asked = ProxiedRequest(
-            method=request.method,
-            path=request.path,
-            query=dict(request.query),
-            token=request.headers.get("Authorization", "").removeprefix("Bearer "),
-        )
-        self.asked.append(asked)
-        fault = self.choose(asked)
+        fault = self.choose(request.query)
         try:
             if fault is None:
                 return await self._handed_on(request)
@@ -180,7 +153,6 @@ class Proxy(ThreadedServer):
 
     @contextlib.asynccontextmanager
     async def _forward(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "only called between begin and end"
         async with self._session.request(
             request.method,
             URL(self._target + request.path_qs, encoded=True),

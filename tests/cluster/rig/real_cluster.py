@@ -3,19 +3,18 @@
 import contextlib
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rig import debian, dns, images, leftovers, namespaces, operator, scheduling
+from rig import debian, images, leftovers, namespaces, operator, scheduling
 from rig.api import Api
-from rig.control_plane import ControlPlane, Options
+from rig.control_plane import ControlPlane, Options, free_ports
 from rig.fake_nodes import is_ready
 from rig.images import Image
 from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
-from rig.process import wait_for
+from rig.process import run_command, wait_for
 
 _PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
 # The API server has the first address of the Service range.
@@ -38,6 +37,33 @@ _WAITER: Final = f"""
   imagePullPolicy: IfNotPresent
   command: ["{images.PROBE}", "-patience", "30m", "-lookup", "{{{{.MasterAddr}}}}"]
 """
+_DNS: Final = "cluster-dns"
+_DNS_RULES: Final = (
+    {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+)
+# The DNS names of a job's pods change, so nothing is cached. Nothing is forwarded, because there is no
+# uplink.
+_COREFILE: Final = """
+cluster.local:53 in-addr.arpa:53 {{
+  bind {address}
+  errors
+  ready {listen}:{port}
+  cache 1
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {kubeconfig}
+    pods verified
+    ttl 1
+  }}
+}}
+.:53 {{
+  bind {address}
+  errors
+  template ANY ANY {{
+    rcode NXDOMAIN
+  }}
+}}
+"""
 
 
 def missing() -> str:
@@ -52,13 +78,8 @@ def missing() -> str:
     ]
     if controllers:
         return f"real nodes need these controllers of cgroup v1, as yet: {', '.join(controllers)}"
-    tried = subprocess.run(
-        ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    unshare = ("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc")
+    tried = run_command(*unshare, "ip", "link", "set", "lo", "up")
     if tried.returncode != 0:
         return f"real nodes need namespaces, and root may make none here: {tried.stderr.strip()}"
     try:
@@ -98,7 +119,7 @@ class RealCluster:
             for node in self.nodes:
                 stack.enter_context(node.kubelet(self.plane))
                 stack.enter_context(node.proxy(self.plane))
-            dns.start(self.plane)
+            _start_dns(self.plane)
             scheduling.start(self.plane)
             operator.start(self.plane, *self._waits())
             self.wait()
@@ -127,13 +148,11 @@ class RealCluster:
             self.wait()
 
     def load_image(self, image: Image) -> None:
-        """Load an image into all nodes."""
         archive = images.archive(image, self.folder / f"{image.names[0].replace('/', '-')}.tar")
         for node in self.nodes:
             node.imported([archive])
 
     def wait(self) -> None:
-        """Wait until all nodes accept pods."""
         wait_for(
             lambda: [self.admin.get(f"/api/v1/nodes/{each.name}") for each in self.nodes],
             lambda found: all(map(is_ready, found)),
@@ -167,3 +186,17 @@ class RealCluster:
             f"--pytorch-init-container-image={images.PYTHON}",
             f"--pytorch-init-container-template-file={template}",
         )
+
+
+def _start_dns(plane: ControlPlane) -> None:
+    """Start CoreDNS on the hub, and return when it has synchronized with the API server."""
+    plane.admin.grant(_DNS, _DNS_RULES)
+    (port,) = free_ports(1)
+    corefile = plane.folder / "Corefile"
+    corefile.write_text(
+        _COREFILE.format(
+            address=GATEWAY, listen=plane.place.listen, port=port, kubeconfig=plane.certified(_DNS)
+        )
+    )
+    process = plane.enter(plane.process("coredns", (f"-conf={corefile}",)))
+    process.wait_until(lambda: plane.place.is_ready(port, "ready"))

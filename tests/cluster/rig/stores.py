@@ -2,34 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import fsspec
 
 from rig.api import Api, build_manifest, path_of
 from rig.control_plane import free_ports
-from rig.place import LOOPBACK, Place
-from rig.process import Process, wait_for
+from rig.process import LOOPBACK, Place, Process, wait_for
 from rig.tools import tool
 
 _BUCKET: Final = "flyte"
 _REGION: Final = "us-east-1"
 _KEY: Final = "rig"
 _SECRET: Final = "rig-secret"
-
-
-class Store(Protocol):
-    """A store of task inputs and outputs."""
-
-    uri: str
-    """The URI of the root of the store."""
-
-    @property
-    def section(self) -> Mapping[str, Any]:
-        """The `storage` section of propeller's configuration."""
-
-    def read(self, path: str) -> bytes:
-        """Return the content of a file."""
 
 
 class Folder:
@@ -49,7 +34,6 @@ class Folder:
         return _section("local", {"path": "/"}, str(self._folder))
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file."""
         return (self._folder / path).read_bytes()
 
 
@@ -95,46 +79,38 @@ class S3:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment variables with which AWS clients on this machine find the server."""
+        """The environment variables with which clients on this machine find the server."""
         return self.environment_at(self.endpoint.removeprefix("http://").partition(":")[0])
 
     def environment_at(self, address: str) -> Mapping[str, str]:
-        """Return the same variables for clients that reach the server at this address."""
-        return {
-            "AWS_ACCESS_KEY_ID": _KEY,
-            "AWS_SECRET_ACCESS_KEY": _SECRET,
-            "AWS_REGION": _REGION,
-            "AWS_ENDPOINT_URL_S3": f"http://{address}:{self._port}",
-        }
+        """Return the variables with which clients find the server at this address.
 
-    def of_pods(self, address: str) -> Mapping[str, str]:
-        """Return the variables with which flytekit in a pod finds the server at this address."""
+        They are those of AWS, of flytekit and of Trainer's initializers.
+        """
+        endpoint = f"http://{address}:{self._port}"
+        keys = {"ACCESS_KEY_ID": _KEY, "SECRET_ACCESS_KEY": _SECRET}
         return {
-            "FLYTE_AWS_ENDPOINT": f"http://{address}:{self._port}",
-            "FLYTE_AWS_ACCESS_KEY_ID": _KEY,
-            "FLYTE_AWS_SECRET_ACCESS_KEY": _SECRET,
-        }
-
-    def for_initializers(self, address: str) -> Mapping[str, str]:
-        """Return the variables with which Trainer's initializers find the server at this address."""
-        return {
-            "ENDPOINT": f"http://{address}:{self._port}",
-            "ACCESS_KEY_ID": _KEY,
-            "SECRET_ACCESS_KEY": _SECRET,
-            "REGION": _REGION,
+            **{
+                f"{client}{name}": value
+                for client in ("AWS_", "FLYTE_AWS_", "")
+                for name, value in keys.items()
+            },
+            **dict.fromkeys(("AWS_ENDPOINT_URL_S3", "FLYTE_AWS_ENDPOINT", "ENDPOINT"), endpoint),
+            **dict.fromkeys(("AWS_REGION", "REGION"), _REGION),
         }
 
     def write(self, path: str, content: bytes) -> None:
-        """Create an object."""
         self._open().pipe_file(f"{_BUCKET}/{path}", content)
 
     def read(self, path: str) -> bytes:
-        """Return the content of an object."""
         content: bytes = self._open().cat_file(f"{_BUCKET}/{path}")
         return content
 
     def _open(self) -> Any:
         return fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
+
+
+Store = Folder | S3
 
 
 def _section(kind: str, config: Mapping[str, str], container: str) -> Mapping[str, Any]:

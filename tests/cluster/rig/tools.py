@@ -171,8 +171,32 @@ def module_directory(component: str, module: str) -> Path:
     return Path(json.loads(found)["Dir"])
 
 
+@cache
+def install_packages(tool: str) -> Path:
+    """Return the environment with the locked packages of a tool; make it if the lock has changed."""
+    lock = SOURCES / tool / "requirements.lock"
+    digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
+    home = CACHES / tool / digest[:16]
+    if not home.exists():
+        with cached_folder(home) as made:
+            python = made / "bin/python"
+            _run_uv("venv", "--relocatable", "--python", sys.executable, str(made))
+            _run_uv(
+                "pip", "sync", "--python", str(python), "--compile-bytecode", "--require-hashes", str(lock)
+            )
+    return home
+
+
+def find_packages(tool: str) -> Path:
+    (folder,) = install_packages(tool).glob("lib/python*/site-packages")
+    return folder
+
+
+def _run_uv(*words: str) -> None:
+    subprocess.run([Path(sys.executable).with_name("uv"), "--quiet", *words], check=True, timeout=600)
+
+
 def main(names: Sequence[str]) -> None:
-    """Build the named components, or all."""
     for component in COMPONENTS:
         if not names or component.module in names:
             for program in component.programs:

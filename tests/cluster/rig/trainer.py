@@ -7,26 +7,20 @@ from typing import Any, Final
 
 import httpx
 
+from rig import kubelet
 from rig.api import Api, Manifest, build_manifest, manifests, pods
 from rig.certificates import CertificatePair
 from rig.control_plane import HERE, ControlPlane, free_ports
 from rig.policies import encode_authority, redirect
-from rig.process import Process
+from rig.process import Process, wait_for
 from rig.tools import module_directory
 
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 TRAINJOBS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/trainjobs"
 RUNTIMES: Final = f"/apis/{API_VERSION}/namespaces/{{}}/trainingruntimes"
 """API paths with a place for the namespace."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerCluster:
-    """A control plane with the managers of JobSets and of TrainJobs."""
-
-    plane: ControlPlane
-    jobset: Process
-    trainer: Process
+_ROLE: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +83,6 @@ _TRAINER: Final = _Manager(
 
 
 def list_crds() -> Sequence[Path]:
-    """Return the files of the CRDs of Trainer and JobSet."""
     return [*_JOBSET.list_crds(), *_TRAINER.list_crds()]
 
 
@@ -108,9 +101,52 @@ def build_runtime(name: str, image: str) -> Manifest:
     return build_manifest(API_VERSION, "ClusterTrainingRuntime", name, labels=labels, spec=spec)
 
 
-def list_pods(api: Api, namespace: str, job: str) -> Sequence[Manifest]:
-    """Return the pods of a TrainJob."""
-    return api.items(pods(namespace), labelSelector=f"jobset.sigs.k8s.io/jobset-name={job}")
+def list_pods(api: Api, namespace: str, job: str) -> Mapping[str, Manifest]:
+    """Return the newest pods of a TrainJob by role and index, such as `node-0`, without terminating ones."""
+    found = api.items(pods(namespace), labelSelector=f"jobset.sigs.k8s.io/jobset-name={job}")
+    kept = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+    kept.sort(key=lambda each: str(each["metadata"]["creationTimestamp"]))
+    labels = [each["metadata"]["labels"] for each in kept]
+    return {f"{of[_ROLE]}-{of[_INDEX]}": each for of, each in zip(labels, kept, strict=True)}
+
+
+@dataclass(frozen=True)
+class PlayedJob:
+    """A TrainJob whose pods a test controls."""
+
+    api: Api
+    namespace: str
+    name: str
+
+    @property
+    def pods(self) -> Mapping[str, Manifest]:
+        return list_pods(self.api, self.namespace, self.name)
+
+    @property
+    def placed(self) -> set[str]:
+        """The pods that have nodes."""
+        return {name for name, pod in self.pods.items() if "nodeName" in pod["spec"]}
+
+    @property
+    def uids(self) -> Mapping[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods.items()}
+
+    def list_replaced(self, uids: Mapping[str, str]) -> set[str]:
+        """Return the pods that have other uids; none while a pod is missing."""
+        now = self.uids
+        return {name for name in now if now[name] != uids[name]} if now.keys() == uids.keys() else set()
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until these pods have nodes; a pod that runs already would get none."""
+        wait_for(lambda: self.placed, lambda placed: placed >= {*names})
+
+    def run(self, *names: str) -> None:
+        self.wait_for(*names)
+        for name in names:
+            kubelet.run(self.api, self.pods[name])
+
+    def end(self, name: str, code: int = 0, **status: Any) -> None:
+        kubelet.end(self.api, self.pods[name], code, **status)
 
 
 def build_options(**options: Any) -> Mapping[str, Any]:
@@ -119,31 +155,32 @@ def build_options(**options: Any) -> Mapping[str, Any]:
 
 
 def find_sources() -> Path:
-    """Return the folder with the sources of Trainer."""
     return module_directory(_TRAINER.program, _TRAINER.module)
 
 
-def list_runtimes() -> Sequence[Path]:
-    """Return the files of the ClusterTrainingRuntimes of Trainer, without those of torchtune."""
-    found = (find_sources() / "manifests/base/runtimes").glob("*.yaml")
-    return sorted(each for each in found if each.name != "kustomization.yaml")
+def list_runtimes() -> Sequence[Manifest]:
+    """Return the ClusterTrainingRuntimes of Trainer, without those of torchtune."""
+    files = sorted((find_sources() / "manifests/base/runtimes").glob("*.yaml"))
+    return [each for file in files for each in manifests(file) if each["kind"] == "ClusterTrainingRuntime"]
 
 
-def start(plane: ControlPlane) -> TrainerCluster:
+def start(plane: ControlPlane) -> None:
     """Install and start JobSet and Trainer; return when they and their webhooks are ready.
 
     Start the scheduler before, because its CRDs of PodGroups make Trainer support gangs.
     """
     serving = plane.authority.server("trainer")
-    jobset, trainer = _start(plane, _JOBSET, serving), _start(plane, _TRAINER, serving)
+    _start(plane, _JOBSET, serving)
+    trainer = _start(plane, _TRAINER, serving)
     # Trainer may report that it is ready before it has registered its webhooks, the one of TrainJobs last.
     trainer.wait_until(lambda: _is_validated(plane))
-    return TrainerCluster(plane=plane, jobset=jobset, trainer=trainer)
 
 
 def _is_validated(plane: ControlPlane) -> bool:
     """True if Trainer's webhook rejects a TrainJob whose runtime does not exist."""
-    job = build_manifest(API_VERSION, "TrainJob", "validated", spec={"runtimeRef": {"name": "absent"}})
+    job = build_manifest(
+        API_VERSION, "TrainJob", "validated", "default", spec={"runtimeRef": {"name": "absent"}}
+    )
     return plane.admin.try_create(job).status_code == httpx.codes.FORBIDDEN
 
 
