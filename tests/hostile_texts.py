@@ -3,7 +3,7 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ else:  # Python 3.10
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("backend_plugin", "kfpytorch_common", "flytekitplugins")
 _METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
-_METHOD_OF_FIELD = re.compile(rf"\w\.\w+\.(?:{'|'.join(_METHODS)})\(")
+_REFERENCE = re.compile(rf"(\w+)\.({'|'.join(_METHODS)})\b")
 # A path through a pattern is one of its alternatives. More paths only repeat the same parts.
 _PATHS = 100
 # Repetitions are tested short, long, and longer than any bounded repetition.
@@ -46,29 +46,30 @@ def read_uses() -> tuple[list[Use], list[Unknown]]:
     """Return every use of `re` in the packages, and those that depend on local variables."""
     uses: list[Use] = []
     unknown: list[Unknown] = []
-    trees = dict(_parse_files())
-    by_attribute = _methods_by_attribute(trees.values())
-    for name, tree in trees.items():
-        calls = list(_calls(tree))
-        methods = {**by_attribute, **_methods_by_name(tree)} if calls else {}
-        for node, target in calls:
-            where = f"{name}:{node.lineno}"
+    paths = sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py"))
+    sources = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    everywhere = _find_methods("\n".join(sources.values()))
+    for name, source in sources.items():
+        if "import re\n" not in source:
+            continue
+        methods = {**everywhere, **_find_methods(source)}
+        for node, target in _calls(ast.parse(source)):
             pattern = _evaluate(node, name)
             method = node.func.attr
             if pattern is None:
                 unknown.append(Unknown(f"{name}: {ast.unparse(node.args[0])}", ast.unparse(node)))
             else:
-                found = methods.get(target, ("search",)) if method == "compile" else (method,)
-                uses.append(Use(where, pattern, found))
+                found = methods.get(target, {"search"}) if method == "compile" else {method}
+                uses.append(Use(f"{name}:{node.lineno}", pattern, tuple(sorted(found))))
     return uses, unknown
 
 
-def _parse_files() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the files that use `re` or call a method of a pattern."""
-    for file in sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py")):
-        source = file.read_text()
-        if "import re\n" in source or _METHOD_OF_FIELD.search(source):
-            yield str(file.relative_to(ROOT)), ast.parse(source)
+def _find_methods(source: str) -> dict[str, set[str]]:
+    """Return the methods of patterns that are called, by the name of the variable or the attribute."""
+    found: dict[str, set[str]] = {}
+    for name, method in _REFERENCE.findall(source):
+        found.setdefault(name, set()).add(method)
+    return found
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[Any, str]]:
@@ -93,27 +94,6 @@ def _is_call_of_re(function: ast.expr) -> bool:
         and function.value.id == "re"
         and function.attr in ("compile", *_METHODS)
     )
-
-
-def _methods_by_name(tree: ast.Module) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _METHODS:
-            found.setdefault(node.value.id, set()).add(node.attr)
-    return {name: tuple(sorted(methods)) for name, methods in found.items()}
-
-
-def _methods_by_attribute(trees: Iterable[ast.Module]) -> dict[str, tuple[str, ...]]:
-    """Return the methods of patterns that are stored in fields, by the name of the field."""
-    found: dict[str, tuple[str, ...]] = {}
-    for node in (each for tree in trees for each in ast.walk(tree)):
-        if (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Attribute)
-            and node.attr in _METHODS
-        ):
-            found[node.value.attr] = (*found.get(node.value.attr, ()), node.attr)
-    return found
 
 
 def _evaluate(node: ast.Call, file: str) -> "re.Pattern[Any] | None":
