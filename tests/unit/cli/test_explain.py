@@ -75,20 +75,13 @@ def batch(*requests: object) -> list[dict[str, object]]:
 
 def test_batch_mode_returns_a_result_for_each_line() -> None:
     now = "2026-01-01T01:00:00Z"
-    replies = batch(
-        {"id": 1, "job": JOB, "pods": [POD], "now": now}, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7}
-    )
-    assert replies[0] == {
-        "id": 1,
-        "phase": "RETRYABLE_FAILED",
-        "reason": "OOMKilled",
-        "message": "\n".join(line.strip() for line in OOM.splitlines()[1:3]),
-        "cause": "oom-host",
-        "retry": True,
-        "logs": [],
-    }
-    assert [list(each) for each in replies[1:3]] == [["id", "problems"]] * 2
-    assert (replies[3]["id"], replies[3]["phase"]) == ("x", "RETRYABLE_FAILED")
+    complete = {"id": 1, "job": JOB, "pods": [POD], "now": now}
+    first, *invalid, last = batch(complete, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7})
+    verdict = {"phase": "RETRYABLE_FAILED", "reason": "OOMKilled", "cause": "oom-host", "retry": True}
+    message = "\n".join(line.strip() for line in OOM.splitlines()[1:3])
+    assert first == {**verdict, "id": 1, "message": message, "logs": []}
+    assert [list(each) for each in invalid] == [["id", "problems"]] * 2
+    assert (last["id"], last["phase"]) == ("x", "RETRYABLE_FAILED")
 
 
 FORMS = {
@@ -253,14 +246,10 @@ def with_settings(tmp_path: Path, text: str, *arguments: str) -> Result:
 def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
     template = "{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}"
     logs = f"kfpytorch: {{logs: {{templates: [{template}]}}}}"
-    assert json.loads(with_settings(tmp_path, logs, "--job", "a", "-o", "json").stdout) == {
-        "cause": None,
-        "logs": [{"name": "Logs of worker-0", "uri": "http://logs/a-worker-0"}],
-        "message": "0 of 1 replicas ready",
-        "phase": "INITIALIZING",
-        "reason": "Created",
-        "retry": False,
-    }
+    verdict = {"phase": "INITIALIZING", "reason": "Created", "cause": None, "retry": False}
+    links = [{"name": "Logs of worker-0", "uri": "http://logs/a-worker-0"}]
+    printed = json.loads(with_settings(tmp_path, logs, "--job", "a", "-o", "json").stdout)
+    assert printed == {**verdict, "message": "0 of 1 replicas ready", "logs": links}
 
 
 def test_invalid_settings_are_rejected_with_all_problems(tmp_path: Path) -> None:

@@ -10,25 +10,16 @@ from typing import Any
 import fsspec
 import pytest
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
-from flyteidl.core.execution_pb2 import ExecutionError
 from fsspec.implementations.memory import MemoryFileSystem
 
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes, PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import OutputStores, StoreUnavailable, StoreUnusable
 
-AT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
-
-def document(message: str = "no data", seconds: int = int(AT.timestamp()), nanos: int = 5) -> bytes:
-    error = ContainerError(
-        code="USER:ValueError",
-        message=message,
-        kind=ContainerError.RECOVERABLE,
-        origin=ExecutionError.SYSTEM,
-        worker="job-worker-1",
-    )
-    error.timestamp.seconds, error.timestamp.nanos = seconds, nanos
+def document(message: str = "no data", seconds: int = 0) -> bytes:
+    error = ContainerError(code="USER:ValueError", message=message)
+    error.timestamp.seconds = seconds
     return ErrorDocument(error=error).SerializeToString()
 
 
