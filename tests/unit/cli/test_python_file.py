@@ -100,13 +100,12 @@ def test_modules_in_the_working_directory_can_be_imported() -> None:
         (
             "lacking.py",
             "\nimport nothing_of_that_name",
-            "lacking.py cannot be imported: ModuleNotFoundError: No module named 'nothing_of_that_name'; "
-            "install it here, or import it inside the task\n  at lacking.py:2",
+            "install it here, or import it inside the task\n  at",
         ),
         (
             "raising.py",
-            "def fails():\n    raise ValueError('bad value')\nfails()",
-            "raising.py cannot be imported: ValueError: bad value\n  at raising.py:2",
+            "def fails():\n    raise ValueError('no')\nfails()",
+            "ValueError: no\n  at raising.py:2",
         ),
         ("leaving.py", "raise SystemExit(3)", "leaving.py cannot be imported: SystemExit: 3"),
         ("json.py", "", "json.py: Python imports another module with the name json; rename the file"),

@@ -83,15 +83,13 @@ def test_flyte_version_is_compared_with_the_required_version(image: str, ids: li
 
 
 @pytest.mark.parametrize(
-    ("objects", "unseen", "is_found"),
+    ("fields", "is_found"),
     [
-        ({}, {}, False),
-        ({Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}, {}, True),
-        ({}, {Subject.DEPLOYMENTS: ReadFailure(reason="forbidden")}, True),
+        ({}, False),
+        ({"objects": {Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}}, True),
+        ({"unseen": {Subject.DEPLOYMENTS: ReadFailure(reason="forbidden")}}, True),
     ],
 )
-def test_missing_webhook_is_reported_only_if_the_operator_may_exist(
-    objects: dict[Subject, Any], unseen: dict[Subject, ReadFailure], is_found: bool
-) -> None:
-    facts = Facts(namespace="n", objects=objects, unseen=unseen, invalid_reply=DryRunReply(stored={}))
+def test_missing_webhook_is_reported_only_if_the_operator_may_exist(fields: Any, is_found: bool) -> None:
+    facts = Facts(namespace="n", invalid_reply=DryRunReply(stored={}), **fields)
     assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found

@@ -32,7 +32,6 @@ def mounted(*args, mounts=(AT,), **fields):
         ("/database", "/database"),
         ("/data-2", "/data-2"),
         ("/data.old", "/data.old"),
-        ("/my/data", "/my/data"),
         ("./data", "./data"),
         ("s3://bucket/data", "s3://bucket/data"),
         ("s3://data/x", "s3://data/x"),
