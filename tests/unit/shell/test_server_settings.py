@@ -1,8 +1,10 @@
 """Tests of server settings from a file, environment variables and flags."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,42 +34,33 @@ DEFAULTS = ServerSettings(
     namespace_template="*",
     accept_unsigned=True,
 )
-# By key: the value in YAML, as a variable or flag, the field, and the parsed value.
-SAID: dict[str, tuple[Any, str, str, Any]] = {
-    "cluster": ("embedded", "embedded", "cluster", ClusterKind.EMBEDDED),
-    "host": ("::1", "::1", "host", "::1"),
-    "port": (9000, "9000", "port", 9000),
-    "state-dir": ("/s", "/s", "state_dir", Path("/s")),
-    "token-file": ("/t", "/t", "token_file", Path("/t")),
-    "signing-keys-file": ("/k", "/k", "signing_keys_file", Path("/k")),
-    "accept-unsigned": (False, "false", "accept_unsigned", False),
-    "allow-unauthenticated": (True, "true", "allow_unauthenticated", True),
-    "max-receive-message-size": ("64Mi", "64Mi", "max_receive_message_size", 64 * 2**20),
-    "max-send-message-size": (1_000_000, "1000000", "max_send_message_size", 1_000_000),
-    "max-concurrent-rpcs": (7, "7", "max_concurrent_rpcs", 7),
-    "drain-timeout": ("1m30s", "1m30s", "drain_timeout", timedelta(seconds=90)),
-    "namespaces": (["a-*", "b"], "a-*, b", "namespaces", ("a-*", "b")),
-    "namespace-template": ("{{ domain }}", " {{ domain }}", "namespace_template", "{{ domain }}"),
-    "excluded-namespaces": (["a", "b"], "a,b", "excluded_namespaces", ("a", "b")),
-    "output-prefixes": (["s3://a", "/b"], "s3://a,/b", "output_prefixes", ("s3://a", "/b")),
-    "metrics.host": ("0.0.0.0", "0.0.0.0", "metrics_host", "0.0.0.0"),
-    "metrics.port": (0, "0", "metrics_port", 0),
-    "log.level": ("DEBUG", "debug", "log_level", "debug"),
-    "log.format": ("text", "text", "log_format", "text"),
-    "embedded.nodes": (3, "3", "nodes", 3),
-    "embedded.cpus": (0.5, "500m", "cpus", parse("500m")),
-    "embedded.memory": ("2Gi", "2Gi", "memory", parse("2Gi")),
-    "embedded.gpus": (0, "0", "gpus", 0),
-    "embedded.labels": ({"a": 1}, "a=1", "labels", {"a": "1"}),
-    "embedded.images": ({"x:*": "/v"}, "x:*=/v", "images", {"x:*": "/v"}),
-    "embedded.strict-images": (True, "true", "strict_images", True),
-    "embedded.durable": (True, "True", "durable", True),
-    "embedded.code-dir": ("/c", "/c", "code_dir", Path("/c")),
-    "embedded.pass-env": (["A", "B"], "A,B", "pass_env", ("A", "B")),
-    "embedded.pod-templates": ("/p", "/p", "pod_templates", Path("/p")),
-    "kubernetes.kubeconfig": ("/a:/b", "/a:/b", "kubeconfig", "/a:/b"),
-    "kubernetes.context": ("prod", "prod", "context", "prod"),
-    "kubernetes.orphan-scan-interval": ("90m", "90m", "orphan_scan_interval", timedelta(minutes=90)),
+PATHS = ("state-dir", "token-file", "signing-keys-file", "embedded.code-dir", "embedded.pod-templates")
+NUMBERS = ("port", "metrics.port", "max-concurrent-rpcs", "embedded.nodes", "embedded.gpus")
+NAMES = ("namespaces", "excluded-namespaces", "embedded.pass-env")
+# By key: the value in YAML, as a variable or flag, and the parsed value.
+SAID: dict[str, tuple[Any, str, Any]] = {
+    **dict.fromkeys(PATHS, ("/s", "/s", Path("/s"))),
+    **dict.fromkeys(NUMBERS, (7, "7", 7)),
+    **dict.fromkeys(NAMES, (["a-*", "b"], "a-*, b", ("a-*", "b"))),
+    **dict.fromkeys(("host", "metrics.host"), ("::1", "::1", "::1")),
+    **dict.fromkeys(("embedded.strict-images", "allow-unauthenticated"), (True, "true", True)),
+    "embedded.durable": (True, "True", True),
+    "accept-unsigned": (False, "false", False),
+    "cluster": ("embedded", "embedded", ClusterKind.EMBEDDED),
+    "max-receive-message-size": ("64Mi", "64Mi", 64 * 2**20),
+    "max-send-message-size": (1_000_000, "1000000", 1_000_000),
+    "drain-timeout": ("1m30s", "1m30s", timedelta(seconds=90)),
+    "namespace-template": ("{{ domain }}", " {{ domain }}", "{{ domain }}"),
+    "output-prefixes": (["s3://a", "/b"], "s3://a,/b", ("s3://a", "/b")),
+    "log.level": ("DEBUG", "debug", "debug"),
+    "log.format": ("text", "text", "text"),
+    "embedded.cpus": (0.5, "500m", parse("500m")),
+    "embedded.memory": ("2Gi", "2Gi", parse("2Gi")),
+    "embedded.labels": ({"a": 1}, "a=1", {"a": "1"}),
+    "embedded.images": ({"x:*": "/v"}, "x:*=/v", {"x:*": "/v"}),
+    "kubernetes.kubeconfig": ("/a:/b", "/a:/b", "/a:/b"),
+    "kubernetes.context": ("prod", "prod", "prod"),
+    "kubernetes.orphan-scan-interval": ("90m", "90m", timedelta(minutes=90)),
 }
 
 
@@ -90,10 +83,10 @@ def problems(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any)
     return [f"{each.field}={each.value}: {each.message}; {each.remedy}" for each in refusal.value.problems]
 
 
-def field(settings: ServerSettings, key: str, name: str) -> Any:
-    section = key.rpartition(".")[0]
-    of = getattr(settings, section) if section in ("embedded", "kubernetes") else settings
-    return getattr(of, name)
+def field(settings: ServerSettings, key: str) -> Any:
+    """Return the value of the field with the name of the key; the fields of some sections are flat."""
+    path = re.sub(r"^(log|metrics)\.", r"\1-", key).replace("-", "_")
+    return attrgetter(path)(settings)
 
 
 def test_empty_configuration_means_the_defaults() -> None:
@@ -103,7 +96,7 @@ def test_empty_configuration_means_the_defaults() -> None:
 
 @pytest.mark.parametrize("key", SAID)
 def test_each_setting_is_read_equally_from_file_variable_and_flag(key: str) -> None:
-    yaml, text, name, meant = SAID[key]
+    yaml, text, meant = SAID[key]
     needs = {"cluster": "kubernetes"} if key.startswith("kubernetes.") else {}
     ways = (
         (load({**needs, **nested({key: yaml})}), "s.yaml"),
@@ -111,7 +104,7 @@ def test_each_setting_is_read_equally_from_file_variable_and_flag(key: str) -> N
         (load(needs, flags={key: text}), get_flag(key)),
     )
     for in_force, source in ways:
-        assert field(in_force.settings, key, name) == meant
+        assert field(in_force.settings, key) == meant
         assert in_force.sources == {**dict.fromkeys(needs, "s.yaml"), key: source}
 
 
