@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sources import list_imports
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common")
@@ -58,18 +59,7 @@ def test_namespace_package_contains_no_files() -> None:
 @pytest.mark.parametrize("path", python_files("kfpytorch_common"), ids=format_path)
 def test_common_package_imports_only_the_standard_library(path: Path) -> None:
     allowed = sys.stdlib_module_names | {"kfpytorch_common"}
-    assert imported(path) - allowed == set()
-
-
-def imported(path: Path) -> set[str]:
-    """Return the top-level packages that a file imports anywhere, including lazy imports."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.partition(".")[0])
-    return names
+    assert list_imports(path) - allowed == set()
 
 
 def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:

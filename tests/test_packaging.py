@@ -1,6 +1,5 @@
 """Installation of the distribution on a user's machine, as a wheel and as an editable install."""
 
-import ast
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from sources import list_imports
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common", "kfpytorch_idl")
@@ -108,16 +108,9 @@ BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
 
 def test_backend_extra_covers_the_backend_imports(wheel: Path) -> None:
     """Check that the extra `backend` covers every import except flytekit, without torch."""
-    nodes = [
-        node
-        for path in (ROOT / "backend_plugin").rglob("*.py")
-        if path != BURN_IN
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - set(PACKAGES)
+    sources = [path for path in (ROOT / "backend_plugin").rglob("*.py") if path != BURN_IN]
+    names = set().union(*(list_imports(path) for path in sources))
+    foreign = names - sys.stdlib_module_names - set(PACKAGES)
     traced = {"opentelemetry"}  # An optional feature; the extra `otel` contains this package.
     brought = {MODULES.get(each.name, each.name.replace("-", "_")) for each in read_extra(wheel, "backend")}
     # Only Python files of tasks, and flytekit's own server, need flytekit.
@@ -188,10 +181,9 @@ def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path: Path, whe
     (tmp_path / "task.py").touch()
     render = [command, "render", tmp_path / "task.py"]
     refused = subprocess.run(render, check=False, stderr=subprocess.PIPE, text=True)
-    assert (refused.returncode, refused.stderr) == (
-        1,
-        "kfpytorch needs flytekit to read a Python file, and it is not installed; "
-        'write: pip install flytekitplugins-kfpytorch, or name a file that "pyflyte package" wrote\n',
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(
+        "kfpytorch needs flytekit to read a Python file, and it is not installed"
     )
 
 
