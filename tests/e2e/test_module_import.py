@@ -129,20 +129,12 @@ def test_edited_module_runs_the_function_of_the_caller(load: Load, tmp_path: Pat
 
 
 def test_module_value_changed_after_import_is_reported(load: Load, capfd: pytest.CaptureFixture[str]) -> None:
-    module = load(
-        "changed",
-        """
-        EPOCHS, WIDTH = 10, 3
-
-        @task(task_config=PAIR)
-        def train() -> int:
-            return EPOCHS * WIDTH
-        """,
-    )
-    assert module.train() == 30
+    text = "EPOCHS = 10\n\n@task(task_config=PAIR)\ndef train() -> int:\n    return EPOCHS\n"
+    module = load("changed", text)
+    assert module.train() == 10
     assert "warning" not in capfd.readouterr().err
     module.EPOCHS = 1
-    assert module.train() == 30
+    assert module.train() == 10
     assert "EPOCHS = 1 (was 10)" in capfd.readouterr().err
 
 
@@ -183,15 +175,11 @@ def test_uncaught_failure_in_a_script_prints_its_calls_and_the_report(tmp_path: 
     path = tmp_path / "failing.py"
     ran = run_script(path, FAILING)
     calls, cross, report = ran.stderr.partition("Traceback")[2].partition("✗")
-    assert (ran.returncode, cross, calls.splitlines()) == (
-        1,
-        "✗",
-        [
-            " (most recent call last):",
-            f'  File "{path}", line {len(path.read_text().splitlines())}, in <module>',
-            "    train()",
-        ],
-    )
+    assert (ran.returncode, cross) == (1, "✗")
+    assert calls.splitlines()[1:] == [
+        f'  File "{path}", line {len(path.read_text().splitlines())}, in <module>',
+        "    train()",
+    ]
     [logs] = [line.split() for line in report.splitlines() if line.startswith("  logs ")]
     assert Path(logs[1]).is_file()
 

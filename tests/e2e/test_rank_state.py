@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import flytekit
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from flytekit import task
+from flytekit.core.data_persistence import FileAccessProvider
 from flytekit.types.file import FlyteFile
 
 from e2e.scripts import rank_state
@@ -60,33 +62,24 @@ def gather(value: Any) -> list[Any]:
 
 
 def test_each_rank_and_run_has_its_own_seed() -> None:
-    """The start method "spawn" starts processes like those of the test above."""
-
     @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
-    def draw() -> list[float]:
-        from flytekit.core.data_persistence import FileAccessProvider
-
+    def draw() -> list[list[float]]:
         path = int(FileAccessProvider.get_random_string(), 16)
-        drawn = [float(torch.rand(())), float(torch.initial_seed()), float(path)]
-        return [number for each in gather(drawn) for number in each]
+        return gather([float(torch.rand(())), float(torch.initial_seed()), float(path)])
 
     torch.seed()  # Replace a seed that another test set.
-    drawn = [*draw(), *draw()]
+    drawn = [number for each in [*draw(), *draw()] for number in each]
     assert len(set(drawn)) == len(drawn)
 
 
 def test_seed_set_by_the_caller_applies_in_forked_ranks() -> None:
-    import numpy as np
-
     @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
-    def draw() -> list[float]:
-        return [
-            number for each in gather([float(torch.rand(())), float(np.random.rand())]) for number in each
-        ]
+    def draw() -> list[list[float]]:
+        return gather([float(torch.rand(())), float(np.random.rand())])
 
     torch.manual_seed(7)
     np.random.seed(7)
-    assert draw() == [float(torch.rand(())), float(np.random.rand())] * 2
+    assert draw() == [[float(torch.rand(())), float(np.random.rand())]] * 2
 
 
 def test_each_rank_has_its_own_working_directory() -> None:

@@ -64,20 +64,18 @@ def test_ranks_of_gloo_share_a_gpu(pyflyte: Pyflyte) -> None:
     assert result == ["4", "gloo", torch.cuda.get_device_name(0)]
 
 
-def test_task_can_hide_the_gpu_from_itself(pyflyte: Pyflyte) -> None:
-    assert value(call(pyflyte, "hidden")) == ["False", "gloo"]
-
-
-def test_workers_after_a_restart_can_use_cuda(pyflyte: Pyflyte) -> None:
-    assert value(call(pyflyte, "restarted")) == 1
-
-
-def test_data_loader_with_processes_and_pinned_memory(pyflyte: Pyflyte) -> None:
-    assert value(call(pyflyte, "loaded")) == sum(range(64))
-
-
-def test_tensor_on_a_gpu_is_returned_and_passed_to_the_next_task(pyflyte: Pyflyte) -> None:
-    assert value(call(pyflyte, "pass_weights")) == ["cuda", "6.0"]
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hidden", ["False", "gloo"]),
+        ("restarted", 1),
+        ("loaded", sum(range(64))),
+        ("pass_weights", ["cuda", "6.0"]),
+    ],
+    ids=["hidden GPU", "restart", "data loader with pinned memory", "tensor for the next task"],
+)
+def test_task_returns_its_result(pyflyte: Pyflyte, name: str, expected: object) -> None:
+    assert value(call(pyflyte, name)) == expected
 
 
 @pytest.mark.parametrize(

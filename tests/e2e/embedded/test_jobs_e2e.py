@@ -16,6 +16,7 @@ from propeller import Execution, Propeller
 
 from backend_plugin.cli.commands import kfpytorch
 from e2e.propeller_flow import tasks
+from e2e.propeller_flow.conftest import open_road
 from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer, has_text, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -30,10 +31,8 @@ STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
     """Yield a server; the parameter is the dialect of its jobs."""
     settings = {"kfpytorch": {"dialect": request.param}}
-    folder = tmp_path_factory.mktemp("people")
-    served = RoadServer(folder, "--cpus", "8", "--memory", "64Gi", settings=settings).start()
-    yield served
-    assert (served.stop(), served.left()) == (0, [])
+    with open_road(tmp_path_factory.mktemp("people"), settings=settings) as road:
+        yield road.served
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Servers, each with a FlytePropeller."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,31 +48,26 @@ def started(folder: Path, execution: Execution) -> list[str]:
 
 
 @contextmanager
-def open_roads(factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
-    """Yield a function that starts a server. No process may remain at the end."""
-    roads: list[Road] = []
-
-    def start_road(*options: str, settings: Mapping[str, object] | None = None) -> Road:
-        served = RoadServer(factory.mktemp("road"), *ROOM, *options, settings=settings).start()
-        wire = served.wire()
-        roads.append(Road(served, wire, Propeller(wire, served.store)))
-        return roads[-1]
-
-    yield start_road
-    for road in roads:
-        road.wire.close()
-        code = road.served.stop()
-        assert (code, road.served.left()) == (0, [])
+def open_road(root: Path, *options: str, settings: Mapping[str, object] | None = None) -> Iterator[Road]:
+    """Yield a running server. No process may remain at the end."""
+    served = RoadServer(root, *ROOM, *options, settings=settings).start()
+    wire = served.wire()
+    yield Road(served, wire, Propeller(wire, served.store))
+    wire.close()
+    assert (served.stop(), served.left()) == (0, [])
 
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
-    with open_roads(tmp_path_factory) as start_road:
-        yield start_road
+    """Yield a function that starts a server."""
+    with ExitStack() as roads:
+        yield lambda *options, **more: roads.enter_context(
+            open_road(tmp_path_factory.mktemp("road"), *options, **more)
+        )
 
 
 @pytest.fixture(scope="session")
 def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
     """Yield a server that most tests share."""
-    with open_roads(tmp_path_factory) as start_road:
-        yield start_road()
+    with open_road(tmp_path_factory.mktemp("road")) as road:
+        yield road

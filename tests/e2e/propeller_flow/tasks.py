@@ -10,7 +10,6 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from flytekit import Resources, task
 from flytekit.exceptions.user import FlyteRecoverableException
@@ -41,14 +40,6 @@ class Curve:
     points: list[float]
 
 
-class Trained(NamedTuple):
-    loss: float
-    steps: int
-    label: str
-    curve: Curve
-    weights: FlyteFile
-
-
 def attempt() -> int:
     return int(os.environ["FLYTE_ATTEMPT_NUMBER"])
 
@@ -61,11 +52,11 @@ def note(folder: str, what: str) -> None:
 
 
 @task(task_config=PAIR, requests=SMALL)
-def types_of_replicas(scale: float, names: list[str]) -> Trained:
+def types_of_replicas(scale: float, names: list[str]) -> tuple[float, str, Curve, FlyteFile]:
     path = Path("weights.txt").resolve()
     path.write_text(f"weights of {len(names)}")
     curve = Curve("+".join(names), [scale, 2 * scale])
-    return Trained(scale / 2, 3, f"rank {os.environ['RANK']}", curve, FlyteFile(str(path)))
+    return scale / 2, f"rank {os.environ['RANK']}", curve, FlyteFile(str(path))
 
 
 @task(task_config=Elastic(nnodes=2, nproc_per_node=1, increase_shared_mem=False), limits=Resources(mem="2Gi"))

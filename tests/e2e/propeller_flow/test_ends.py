@@ -26,10 +26,9 @@ def test_successful_tasks_return_their_outputs(road: Road, tmp_path: Path) -> No
 
     outcome = wait_for_outcome(plain)
     outputs = dict(outcome.outputs)
-    weights = outputs.pop("weights")
+    weights = outputs.pop("o3")
     assert (outcome.phase, outcome.last.phases[-1]) == ("SUCCEEDED", "SUCCEEDED")
-    curve = tasks.Curve("a+b", [3.0, 6.0])
-    assert outputs == {"loss": 1.5, "steps": 3, "label": "rank 0", "curve": curve}
+    assert outputs == {"o0": 1.5, "o1": "rank 0", "o2": tasks.Curve("a+b", [3.0, 6.0])}
     assert Path(weights).read_text() == "weights of 2"
 
     # A second attempt after a recoverable exception.
