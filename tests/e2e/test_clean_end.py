@@ -37,7 +37,7 @@ def wait_for_ranks(pyflyte: Pyflyte) -> dict[int, int]:
 @pytest.mark.parametrize(
     "seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.soak) for seed in MANY)], ids=str
 )
-def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte: Pyflyte, seed: int) -> None:
+def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte, seed):
     chance = random.Random(seed)
     started = start(pyflyte, seed)
     of = wait_for_ranks(pyflyte)
@@ -63,9 +63,7 @@ def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte: Pyflyte
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 25))], ids=str
 )
-def test_stopped_caller_leaves_no_process_or_file(
-    pyflyte: Pyflyte, signum: signal.Signals, seed: int
-) -> None:
+def test_stopped_caller_leaves_no_process_or_file(pyflyte, signum, seed):
     chance = random.Random(seed)
     started = start(pyflyte, seed)
     # In some cases the signal arrives before the ranks exist, in most cases while they train.
@@ -79,7 +77,7 @@ def test_stopped_caller_leaves_no_process_or_file(
     assert pyflyte.left() == ([], [])
 
 
-def test_repeated_interrupts_leave_no_process_or_file(pyflyte: Pyflyte) -> None:
+def test_repeated_interrupts_leave_no_process_or_file(pyflyte):
     started = start(pyflyte, 0)
     wait_for_ranks(pyflyte)
     for _ in range(5):

@@ -65,15 +65,13 @@ def commands() -> dict[tuple[str, str], list[str]]:
     }
 
 
-def test_each_example_contains_its_command() -> None:
+def test_each_example_contains_its_command():
     assert set(commands()) == set(SHOWN)
     assert {name for name, _ in SHOWN} == {path.stem for path in NUMBERED}
 
 
 @pytest.mark.parametrize(("example", "words"), commands().items(), ids=map("-".join, commands()))
-def test_example_prints_the_expected_output(
-    pyflyte: Pyflyte, example: tuple[str, str], words: list[str]
-) -> None:
+def test_example_prints_the_expected_output(pyflyte, example, words):
     ran = run_example(pyflyte, example[0], words, ranks=8)
     missing = [shown for shown in SHOWN[example] if not re.search(shown, ran.out + ran.err, re.MULTILINE)]
     assert missing == [], ran.out + ran.err
@@ -101,7 +99,7 @@ def check_output_of_each_rank(ran: Ran, home: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", EQUAL_LOSSES)
-def test_result_does_not_depend_on_the_number_of_ranks(pyflyte: Pyflyte, name: str) -> None:
+def test_result_does_not_depend_on_the_number_of_ranks(pyflyte, name):
     (words,) = (words for (example, _), words in commands().items() if example == name)
     alone, several = (run_example(pyflyte, name, words, ranks) for ranks in (1, 8))
     assert read_result(alone) == pytest.approx(read_result(several), abs=1e-4)
@@ -120,6 +118,6 @@ def read_result(ran: Ran) -> list[float]:
     return [*map(float, re.findall(r"(?<![\w.])\d+(?:\.\d+)?", ran.out.splitlines()[-1]))]
 
 
-def test_snippets_of_the_published_guide_are_unchanged() -> None:
+def test_snippets_of_the_published_guide_are_unchanged():
     snippets = (ROOT / "examples/03_guide_snippets.py").read_text().partition("# fmt: off\n")[2]
     assert hashlib.sha256(snippets.encode()).hexdigest().startswith("38adc16ebe3be691")

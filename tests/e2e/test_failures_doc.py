@@ -60,14 +60,14 @@ def lasting(text: str) -> str:
     return PASSING.sub(lambda found: re.sub(r"\d+", "0", found[0]), text)
 
 
-def test_each_program_of_the_page_has_an_output() -> None:
+def test_each_program_of_the_page_has_an_output():
     assert PAGE.read_text().count("```py\n") == len(SECTIONS)
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.soak if name in LONG else ()) for name in SECTIONS]
 )
-def test_page_shows_the_real_output_of_each_program(pyflyte: Pyflyte, folder: Path, name: str) -> None:
+def test_page_shows_the_real_output_of_each_program(pyflyte, folder, name):
     ran = run_program(pyflyte, folder, name)
     # The report fits on one screen.
     assert len(ran.report) <= MOST_IN_REPORT
@@ -80,13 +80,13 @@ def test_page_shows_the_real_output_of_each_program(pyflyte: Pyflyte, folder: Pa
 
 
 @pytest.mark.soak
-def test_failure_report_is_equal_with_fresh_interpreters(pyflyte: Pyflyte, folder: Path) -> None:
+def test_failure_report_is_equal_with_fresh_interpreters(pyflyte, folder):
     """As on macOS, where ranks are no forks."""
     ran = run_program(pyflyte, folder, "exception", FLYTE_KFPYTORCH_FORK="0")
     assert lasting(printed(ran)) == lasting(SECTIONS["exception"]["output"])
 
 
-def test_notebook_report_contains_the_line_of_the_cell(tmp_path: Path) -> None:
+def test_notebook_report_contains_the_line_of_the_cell(tmp_path):
     shown = subprocess.run(
         [sys.executable, CELL],
         env={**os.environ, "FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path)},

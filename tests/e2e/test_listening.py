@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Pyflyte, Ran
+from e2e.conftest import Ran
 
 pytestmark = [pytest.mark.torch, pytest.mark.linux, pytest.mark.timeout(180)]
 
@@ -28,9 +28,7 @@ def sockets(ran: Ran) -> tuple[list[str], list[str]]:
     ],
     ids=["replicas", "inline", "fresh interpreters"],
 )
-def test_processes_of_a_local_run_listen_on_loopback_only(
-    pyflyte: Pyflyte, task: str, env: dict[str, str]
-) -> None:
+def test_processes_of_a_local_run_listen_on_loopback_only(pyflyte, task, env):
     inside, outside = sockets(pyflyte.run(SCRIPT, task, timeout=150, **env))
 
     # This includes the store of the process group.
@@ -38,7 +36,7 @@ def test_processes_of_a_local_run_listen_on_loopback_only(
     assert outside == []
 
 
-def test_elastic_agents_do_not_unpickle_foreign_store_values(pyflyte: Pyflyte, tmp_path: Path) -> None:
+def test_elastic_agents_do_not_unpickle_foreign_store_values(pyflyte, tmp_path):
     planted = tmp_path / "planted"
 
     ran = pyflyte.run(SCRIPT, "attacked", "--planted", str(planted), timeout=150)

@@ -36,7 +36,7 @@ def read() -> str:
 
 
 @pytest.mark.torch
-def test_each_rank_reads_the_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_reads_the_data_set(tmp_path, monkeypatch):
     (tmp_path / "huggingface_hub.py").write_text(HUB)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
@@ -53,19 +53,19 @@ def test_each_rank_reads_the_data_set(tmp_path: Path, monkeypatch: pytest.Monkey
     assert train() == "owner/name owner/name"
 
 
-def test_user_directory_replaces_the_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_directory_replaces_the_download(tmp_path, monkeypatch):
     (tmp_path / "names.txt").write_text("mine")
     monkeypatch.setenv("FLYTE_KFPYTORCH_DATASET", str(tmp_path))
     assert read() == "mine"
 
 
-def test_path_that_is_no_directory_is_reported_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_that_is_no_directory_is_reported_before_the_start(monkeypatch):
     monkeypatch.setenv("FLYTE_KFPYTORCH_DATASET", "/absent")
     with pytest.raises(Exception, match="FLYTE_KFPYTORCH_DATASET=/absent is not a directory"):
         read()
 
 
-def test_missing_package_error_contains_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_contains_both_remedies(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     remedies = "pip install huggingface_hub(.|\n)*FLYTE_KFPYTORCH_DATASET"
     with pytest.raises(Exception, match=remedies):

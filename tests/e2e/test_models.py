@@ -36,7 +36,7 @@ def chain() -> list[float]:
     return read(model=double(model=make(weight=1.5)))
 
 
-def test_model_passes_through_distributed_and_plain_tasks() -> None:
+def test_model_passes_through_distributed_and_plain_tasks():
     assert chain() == [3.0]
     model = double(model=Net(0.5))
     assert (type(model), model.weight.tolist()) == (Net, [1.0])

@@ -47,7 +47,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             del sys.modules[name]
 
 
-def test_module_statements_run_in_each_rank(load: Load) -> None:
+def test_module_statements_run_in_each_rank(load):
     module = load(
         "with_effects",
         """
@@ -73,7 +73,7 @@ def test_module_statements_run_in_each_rank(load: Load) -> None:
     assert module.train() == ["[3, torch.float64, 7, True]"] * 2
 
 
-def test_decorated_and_mapped_tasks_of_a_package_run(load: Load, tmp_path: Path) -> None:
+def test_decorated_and_mapped_tasks_of_a_package_run(load, tmp_path):
     load("parts.values", "OFFSET = 100")
     (tmp_path / "parts" / "__init__.py").touch()
     module = load(
@@ -101,7 +101,7 @@ def test_decorated_and_mapped_tasks_of_a_package_run(load: Load, tmp_path: Path)
     assert module.several() == [202, 204]
 
 
-def test_import_error_in_a_rank_is_reported_with_its_line(load: Load) -> None:
+def test_import_error_in_a_rank_is_reported_with_its_line(load):
     module = load(
         "fails_in_ranks",
         """
@@ -121,14 +121,14 @@ def test_import_error_in_a_rank_is_reported_with_its_line(load: Load) -> None:
         assert part in str(caught.value)
 
 
-def test_edited_module_runs_the_function_of_the_caller(load: Load, tmp_path: Path) -> None:
+def test_edited_module_runs_the_function_of_the_caller(load, tmp_path):
     module = load("edited", "@task(task_config=PAIR)\ndef train() -> int:\n    return 1\n")
     file = tmp_path / "edited.py"
     file.write_text(file.read_text().replace("return 1", "return 22"))
     assert module.train() == 1
 
 
-def test_module_value_changed_after_import_is_reported(load: Load, capfd: pytest.CaptureFixture[str]) -> None:
+def test_module_value_changed_after_import_is_reported(load, capfd):
     text = "EPOCHS = 10\n\n@task(task_config=PAIR)\ndef train() -> int:\n    return EPOCHS\n"
     module = load("changed", text)
     assert module.train() == 10
@@ -138,9 +138,7 @@ def test_module_value_changed_after_import_is_reported(load: Load, capfd: pytest
     assert "EPOCHS = 1 (was 10)" in capfd.readouterr().err
 
 
-def test_task_call_during_import_does_not_start_ranks_recursively(
-    load: Load, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_task_call_during_import_does_not_start_ranks_recursively(load, capfd):
     module = load(
         "runs_at_import",
         """
@@ -171,7 +169,7 @@ if __name__ == "__main__":
 """
 
 
-def test_uncaught_failure_in_a_script_prints_its_calls_and_the_report(tmp_path: Path) -> None:
+def test_uncaught_failure_in_a_script_prints_its_calls_and_the_report(tmp_path):
     path = tmp_path / "failing.py"
     ran = run_script(path, FAILING)
     calls, cross, report = ran.stderr.partition("Traceback")[2].partition("✗")
@@ -184,7 +182,7 @@ def test_uncaught_failure_in_a_script_prints_its_calls_and_the_report(tmp_path: 
     assert Path(logs[1]).is_file()
 
 
-def test_exception_hook_of_a_script_replaces_the_report(tmp_path: Path) -> None:
+def test_exception_hook_of_a_script_replaces_the_report(tmp_path):
     hook = "sys.excepthook = lambda kind, error, _: print('own', kind.__name__)"
     ran = run_script(tmp_path / "failing.py", f"{hook}\n{FAILING}")
     assert (ran.returncode, ran.stdout.split(), "Traceback" in ran.stderr) == (
@@ -194,7 +192,7 @@ def test_exception_hook_of_a_script_replaces_the_report(tmp_path: Path) -> None:
     )
 
 
-def test_guarded_main_module_is_imported_in_the_ranks(tmp_path: Path) -> None:
+def test_guarded_main_module_is_imported_in_the_ranks(tmp_path):
     ran = run_script(
         tmp_path / "guarded.py",
         """
@@ -217,7 +215,7 @@ def test_guarded_main_module_is_imported_in_the_ranks(tmp_path: Path) -> None:
     assert ran.stdout.splitlines() == ["5 True"], ran.stderr
 
 
-def test_unguarded_main_module_is_not_imported_and_its_skipped_calls_are_reported(tmp_path: Path) -> None:
+def test_unguarded_main_module_is_not_imported_and_its_skipped_calls_are_reported(tmp_path):
     """Its function is pickled by value, with the values that it uses."""
     script = tmp_path / "unguarded.py"
     ran = run_script(

@@ -46,9 +46,7 @@ def ranks_of(text: str, pattern: str) -> Counter[int]:
 
 
 @pytest.mark.parametrize("lines", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
-def test_output_lines_are_whole_and_complete_under_load(
-    logs: Path, capfd: pytest.CaptureFixture[str], lines: int
-) -> None:
+def test_output_lines_are_whole_and_complete_under_load(logs, capfd, lines):
     flood(lines=lines)
 
     out, err = capfd.readouterr()

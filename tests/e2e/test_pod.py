@@ -99,7 +99,7 @@ def codes(pods: Sequence[Pod]) -> list[int]:
     return [pod.process.returncode for pod in pods]
 
 
-def test_outputs_are_written_by_the_pod_of_rank_0_only(pyflyte: Pyflyte) -> None:
+def test_outputs_are_written_by_the_pod_of_rank_0_only(pyflyte):
     pods = start(pyflyte, "elastic_auto", "well")
     logs = [pod.wait() for pod in pods]
 
@@ -109,7 +109,7 @@ def test_outputs_are_written_by_the_pod_of_rank_0_only(pyflyte: Pyflyte) -> None
     assert sorted(re.findall(r"^\[r\d\] rank (\d) of 4", "".join(logs), re.MULTILINE)) == list("0123")
 
 
-def test_error_file_contains_rank_replica_node_and_time(pyflyte: Pyflyte) -> None:
+def test_error_file_contains_rank_replica_node_and_time(pyflyte):
     began = time.time()
     pods = start(pyflyte, "elastic", "error")
     for pod in pods:
@@ -127,7 +127,7 @@ def test_error_file_contains_rank_replica_node_and_time(pyflyte: Pyflyte) -> Non
     assert began < cause.timestamp.ToNanoseconds() / 1e9 < consequence.timestamp.ToNanoseconds() / 1e9
 
 
-def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte: Pyflyte) -> None:
+def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte):
     pods = start(pyflyte, "elastic", "long")
     for pod in pods:
         assert pod.process.stdout is not None
@@ -143,7 +143,7 @@ def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte: Pyflyte) -> No
     assert pyflyte.left()[0] == []
 
 
-def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte: Pyflyte) -> None:
+def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte):
     (pod,) = start(pyflyte, "elastic", "well", pods=1)
     pod.wait()
 
@@ -152,7 +152,7 @@ def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte: Pyflyte) -
     assert "missing 1 node(s)" in pod.error.message
 
 
-def test_job_with_one_pod_needs_no_open_port(pyflyte: Pyflyte) -> None:
+def test_job_with_one_pod_needs_no_open_port(pyflyte):
     (pod,) = start(pyflyte, "alone", "well", pods=1)
     log = pod.wait()
 

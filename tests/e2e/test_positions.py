@@ -77,7 +77,7 @@ def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("task", "fork"), [("elastic", "1"), pytest.param("replicas", "0", marks=pytest.mark.soak)]
 )
-def test_hanging_run_shows_the_position_of_each_rank(tmp_path: Path, task: str, fork: str) -> None:
+def test_hanging_run_shows_the_position_of_each_rank(tmp_path, task, fork):
     with running(tmp_path, task, fork) as run:
         first, *_ = wait_for_positions(run, tmp_path)
         logs = first.partition(", logs in ")[2]
@@ -94,7 +94,7 @@ def test_hanging_run_shows_the_position_of_each_rank(tmp_path: Path, task: str, 
     assert [line.removeprefix("kfpytorch  ") for line in rest] == expected
 
 
-def test_stacks_without_a_run_exits_with_1() -> None:
+def test_stacks_without_a_run_exits_with_1():
     command = [BIN / "kfpytorch", "stacks", "1"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stdout) == (1, "")

@@ -53,7 +53,7 @@ def outcome_of(process: "subprocess.Popen[str]", name: str) -> Any:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == QUICK else pytest.mark.soak) for name in NAMES]
 )
-def test_program_result_is_equal_with_each_launch_method(name: str, tmp_path: Path) -> None:
+def test_program_result_is_equal_with_each_launch_method(name, tmp_path):
     running = {way: start(way, name, tmp_path / way.replace(" ", "-")) for way in WAYS}
     outcomes = {way: outcome_of(process, name) for way, process in running.items()}
 

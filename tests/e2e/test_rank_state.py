@@ -45,7 +45,7 @@ def read_states(directory: Path, count: int, *, forks: bool) -> list[dict[str, A
             server.stop()
 
 
-def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path: Path) -> None:
+def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path):
     fork, other = read_states(tmp_path, 2, forks=True)
     assert [name for name in rank_state.INDEPENDENT if fork[name] == other[name]] == []
     (interpreter,) = read_states(tmp_path, 1, forks=False)
@@ -61,7 +61,7 @@ def gather(value: Any) -> list[Any]:
     return values
 
 
-def test_each_rank_and_run_has_its_own_seed() -> None:
+def test_each_rank_and_run_has_its_own_seed():
     @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
     def draw() -> list[list[float]]:
         path = int(FileAccessProvider.get_random_string(), 16)
@@ -72,7 +72,7 @@ def test_each_rank_and_run_has_its_own_seed() -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-def test_seed_set_by_the_caller_applies_in_forked_ranks() -> None:
+def test_seed_set_by_the_caller_applies_in_forked_ranks():
     @task(task_config=Elastic(nproc_per_node=2, start_method="fork"))
     def draw() -> list[list[float]]:
         return gather([float(torch.rand(())), float(np.random.rand())])
@@ -82,7 +82,7 @@ def test_seed_set_by_the_caller_applies_in_forked_ranks() -> None:
     assert draw() == [[float(torch.rand(())), float(np.random.rand())]] * 2
 
 
-def test_each_rank_has_its_own_working_directory() -> None:
+def test_each_rank_has_its_own_working_directory():
     @task(task_config=Elastic(nproc_per_node=2))
     def write() -> tuple[FlyteFile, list[str]]:
         directory = Path(flytekit.current_context().working_directory)

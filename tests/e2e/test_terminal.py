@@ -24,7 +24,7 @@ def at_terminal(pyflyte: Pyflyte, task: str, **env: str) -> "pexpect.spawn[str]"
     )
 
 
-def test_breakpoint_works_in_rank_0(pyflyte: Pyflyte) -> None:
+def test_breakpoint_works_in_rank_0(pyflyte):
     terminal = at_terminal(pyflyte, "debugged", FLYTE_KFPYTORCH_LOCAL="replicas")
 
     terminal.expect_exact("(Pdb) ")
@@ -39,7 +39,7 @@ def test_breakpoint_works_in_rank_0(pyflyte: Pyflyte) -> None:
     assert "42" in terminal.before
 
 
-def test_interrupt_in_the_debugger_ends_the_run(pyflyte: Pyflyte) -> None:
+def test_interrupt_in_the_debugger_ends_the_run(pyflyte):
     terminal = at_terminal(pyflyte, "debugged")
     terminal.expect_exact("(Pdb) ")
     terminal.sendintr()
@@ -50,7 +50,7 @@ def test_interrupt_in_the_debugger_ends_the_run(pyflyte: Pyflyte) -> None:
     assert pyflyte.left()[0] == []
 
 
-def test_progress_bar_is_drawn_on_a_terminal_after_the_prefix(pyflyte: Pyflyte) -> None:
+def test_progress_bar_is_drawn_on_a_terminal_after_the_prefix(pyflyte):
     terminal = at_terminal(pyflyte, "bar")
     terminal.expect(r"\[r0\] (?:\x1b\[[0-9;]*m)*training")
     terminal.expect("100%")

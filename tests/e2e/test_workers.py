@@ -51,7 +51,7 @@ def raised(count: int) -> int:
 
 
 @pytest.mark.parametrize("start_method", METHODS)
-def test_module_state_closures_and_dataclasses_reach_each_rank(start_method: str) -> None:
+def test_module_state_closures_and_dataclasses_reach_each_rank(start_method):
     around = {"factor": 3}
 
     @task(task_config=Elastic(nproc_per_node=2, start_method=start_method))
@@ -69,9 +69,7 @@ def test_module_state_closures_and_dataclasses_reach_each_rank(start_method: str
 
 
 @pytest.mark.parametrize(("start_method", "env", "expected"), [("spawn", {}, "1"), ("fork", THREE, "3")])
-def test_thread_counts_follow_the_environment(
-    monkeypatch: pytest.MonkeyPatch, start_method: str, env: dict[str, str], expected: str
-) -> None:
+def test_thread_counts_follow_the_environment(monkeypatch, start_method, env, expected):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
 
@@ -82,7 +80,7 @@ def test_thread_counts_follow_the_environment(
     assert threads() == [expected] * 2
 
 
-def test_variable_read_at_interpreter_start_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_read_at_interpreter_start_is_applied(monkeypatch):
     @task(task_config=Elastic())
     def text_hash() -> int:
         return hash("kfpytorch")
@@ -95,7 +93,7 @@ def test_variable_read_at_interpreter_start_is_applied(monkeypatch: pytest.Monke
     assert text_hash() == int(fresh.stdout)
 
 
-def test_decks_artifacts_and_files_are_returned() -> None:
+def test_decks_artifacts_and_files_are_returned():
     @task(task_config=Elastic(nproc_per_node=2), enable_deck=True)
     def produce() -> tuple[Annotated[str, Report], FlyteFile, FlyteDirectory]:
         here = Path(flytekit.current_context().working_directory)
@@ -118,7 +116,7 @@ def test_decks_artifacts_and_files_are_returned() -> None:
     assert "drawn by rank 0" in decks["curve"]
 
 
-def test_secrets_and_checkpoints_work_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_and_checkpoints_work_in_workers(monkeypatch):
     monkeypatch.setenv("FLYTE_SECRETS_ENV_PREFIX", "")
     monkeypatch.setenv("_FSEC_TEAM_KEY", "hidden")
 
@@ -131,7 +129,7 @@ def test_secrets_and_checkpoints_work_in_workers(monkeypatch: pytest.MonkeyPatch
     assert use() == "hidden"
 
 
-def test_large_tensor_is_returned_unchanged_and_writable() -> None:
+def test_large_tensor_is_returned_unchanged_and_writable():
     @task(task_config=Elastic(nproc_per_node=2))
     def large() -> torch.Tensor:
         return torch.arange(4_000_000, dtype=torch.float32)
@@ -143,7 +141,7 @@ def test_large_tensor_is_returned_unchanged_and_writable() -> None:
     assert float(back[:1500].sum()) == sum(range(1500))
 
 
-def test_direct_call_runs_in_this_process_with_world_size_one(capfd: pytest.CaptureFixture[str]) -> None:
+def test_direct_call_runs_in_this_process_with_world_size_one(capfd):
     @task(task_config=PyTorch(worker=Worker(replicas=3)))
     def alone() -> list[int]:
         dist.init_process_group("nccl")
@@ -170,9 +168,7 @@ def test_direct_call_runs_in_this_process_with_world_size_one(capfd: pytest.Capt
     ],
     ids=["several", "one", "chosen", "torchrun"],
 )
-def test_direct_call_reports_once_that_other_ranks_do_not_run(
-    replicas: int, env: Any, times: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_direct_call_reports_once_that_other_ranks_do_not_run(replicas, env, times, monkeypatch, capfd):
     def world() -> int:
         return int(os.environ["WORLD_SIZE"])
 
@@ -188,7 +184,7 @@ def test_direct_call_reports_once_that_other_ranks_do_not_run(
 @pytest.mark.parametrize(
     "config", [Elastic(nnodes=2), PyTorch(worker=Worker(replicas=1))], ids=["nodes", "replicas"]
 )
-def test_task_timeout_ends_a_local_run(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_timeout_ends_a_local_run(config, monkeypatch):
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
 
     @task(task_config=config, timeout=timedelta(seconds=1.5))
@@ -200,7 +196,7 @@ def test_task_timeout_ends_a_local_run(config: Any, monkeypatch: pytest.MonkeyPa
         endless()
 
 
-def test_local_mode_variable_sets_the_world_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_mode_variable_sets_the_world_size(monkeypatch):
     @task(task_config=Elastic(nnodes=2, nproc_per_node=2))
     def world() -> int:
         return int(os.environ["WORLD_SIZE"])
@@ -213,9 +209,7 @@ def test_local_mode_variable_sets_the_world_size(monkeypatch: pytest.MonkeyPatch
     assert world_sizes == {"inline": 1, "2": 2, "4": 4}
 
 
-def test_success_policy_without_effect_is_reported(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_success_policy_without_effect_is_reported(monkeypatch, capfd):
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", "replicas")
     options = TrainJob(success_policy=SuccessPolicy(succeeded_indexes="0"))
 
@@ -227,7 +221,7 @@ def test_success_policy_without_effect_is_reported(
     assert capfd.readouterr().err.count("success_policy has no effect") == 1
 
 
-def test_exit_is_detected_before_the_monitor_interval() -> None:
+def test_exit_is_detected_before_the_monitor_interval():
     @task(task_config=Elastic(nproc_per_node=2, monitor_interval=30))
     def quick() -> int:
         return 1
@@ -240,7 +234,7 @@ def test_exit_is_detected_before_the_monitor_interval() -> None:
 
 
 @pytest.mark.parametrize(("start_method", "recoverable"), [("spawn", True), ("fork", False)])
-def test_errors_keep_their_kind_and_time(start_method: str, recoverable: bool) -> None:
+def test_errors_keep_their_kind_and_time(start_method, recoverable):
     class OwnRecoverable(FlyteRecoverableException):
         pass
 
@@ -257,7 +251,7 @@ def test_errors_keep_their_kind_and_time(start_method: str, recoverable: bool) -
 
 
 @pytest.mark.parametrize("leaving", [{"0"}, {"0", "1"}], ids=["rank 0", "both"])
-def test_exit_of_rank_0_without_a_result_is_a_failure(leaving: set[str]) -> None:
+def test_exit_of_rank_0_without_a_result_is_a_failure(leaving):
     @task(task_config=Elastic(nproc_per_node=2))
     def leave_at_once() -> int:
         if os.environ["RANK"] in leaving:
@@ -278,7 +272,7 @@ class Unloadable:
         return fail_to_load, ()
 
 
-def test_result_that_cannot_be_loaded_is_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+def test_result_that_cannot_be_loaded_is_a_failure(capfd):
     @task(task_config=Elastic(nproc_per_node=2))
     def train() -> Unloadable:
         return Unloadable()
@@ -290,7 +284,7 @@ def test_result_that_cannot_be_loaded_is_a_failure(capfd: pytest.CaptureFixture[
     assert "done in" not in capfd.readouterr().err
 
 
-def test_launch_does_not_change_the_context_of_the_caller() -> None:
+def test_launch_does_not_change_the_context_of_the_caller():
     @task(task_config=Elastic(rdzv_configs={"join_timeout": 20}))
     def nothing() -> None:
         pass
@@ -303,7 +297,7 @@ def test_launch_does_not_change_the_context_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize("config", [Elastic(nnodes=2), PyTorch(worker=Worker(replicas=1))], ids=type)
-def test_task_called_by_a_rank_has_a_process_group_of_its_own(config: Any) -> None:
+def test_task_called_by_a_rank_has_a_process_group_of_its_own(config):
     @task(task_config=config)
     def sum_ones() -> int:
         dist.init_process_group("gloo")
@@ -319,7 +313,7 @@ def test_task_called_by_a_rank_has_a_process_group_of_its_own(config: Any) -> No
     assert call() == (2 if isinstance(config, Elastic) else 1)
 
 
-def test_thread_that_outlives_the_function_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+def test_thread_that_outlives_the_function_is_reported(capfd):
     @task(task_config=Elastic(nproc_per_node=2))
     def leave_a_thread() -> int:
         if os.environ["RANK"] == "1":
@@ -333,7 +327,7 @@ def test_thread_that_outlives_the_function_is_reported(capfd: pytest.CaptureFixt
     ]
 
 
-def test_concurrent_runs_in_threads_are_independent() -> None:
+def test_concurrent_runs_in_threads_are_independent():
     @task(task_config=Elastic(nproc_per_node=2))
     def add(value: int) -> int:
         dist.init_process_group("gloo")

@@ -1,7 +1,6 @@
 """The embedded cluster assigns the GPUs of this machine to pods."""
 
 import sys
-from pathlib import Path
 
 import torch
 from backend_plugin.embedded.resources import GPU
@@ -12,7 +11,7 @@ COUNT = f"{sys.executable} -c 'import torch; print(torch.cuda.device_count())'"
 ADD = f"{sys.executable} -c 'import torch; print(torch.ones(2).cuda().sum().item())'"
 
 
-async def test_pod_gets_the_gpus_that_it_requests_and_the_next_one_waits(tmp_path: Path) -> None:
+async def test_pod_gets_the_gpus_that_it_requests_and_the_next_one_waits(tmp_path):
     gpus = torch.cuda.device_count()
     resources = {"limits": {GPU: str(gpus)}}
     wait = f"while ! [ -e {tmp_path / 'go'} ]; do sleep 0.02; done"
@@ -29,6 +28,6 @@ async def test_pod_gets_the_gpus_that_it_requests_and_the_next_one_waits(tmp_pat
     assert shown == [[str(gpus)], ["2.0"], ["0"]]
 
 
-def test_pod_starts_a_process_for_each_gpu() -> None:
+def test_pod_starts_a_process_for_each_gpu():
     assert machine.count_pod_processes("gpu", {}) == torch.cuda.device_count()
     assert machine.count_pod_processes("auto", {}) == torch.cuda.device_count()

@@ -4,12 +4,11 @@ import ast
 from pathlib import Path
 
 import torch
-from e2e.conftest import Pyflyte
 
 TASKS = Path(__file__).with_name("jax_tasks.py")
 
 
-def test_processes_of_jax_use_their_gpus(pyflyte: Pyflyte) -> None:
+def test_processes_of_jax_use_their_gpus(pyflyte):
     gpus = min(2, torch.cuda.device_count())
     ran = pyflyte.run(TASKS, "add", timeout=200)
     assert ran.code == 0, ran.out + ran.err

@@ -1,13 +1,12 @@
 """The recipes train on a GPU. `make gpu` needs the packages of the recipes for this file."""
 
 import math
-from pathlib import Path
 
 import pytest
 
 
 @pytest.mark.timeout(600)
-def test_recipes_train_on_a_gpu(tmp_path: Path) -> None:
+def test_recipes_train_on_a_gpu(tmp_path):
     from recipes.tiny_model import SAMPLES, train_all
 
     results = train_all(tmp_path)

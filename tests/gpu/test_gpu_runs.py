@@ -40,7 +40,7 @@ def get_used_memory() -> int:
     return int(query_gpus("gpu=memory.used", "-i", "0"))
 
 
-def test_each_gpu_gets_a_rank_and_nccl_connects_them(pyflyte: Pyflyte) -> None:
+def test_each_gpu_gets_a_rank_and_nccl_connects_them(pyflyte):
     ranks = torch.cuda.device_count()
     ran = call(pyflyte, "one_per_gpu")
     assert value(ran) == [str(ranks), "nccl", torch.cuda.get_device_name(0)]
@@ -48,18 +48,18 @@ def test_each_gpu_gets_a_rank_and_nccl_connects_them(pyflyte: Pyflyte) -> None:
     assert "gloo replaces nccl" not in ran.err
 
 
-def test_fork_of_the_caller_can_use_cuda(pyflyte: Pyflyte) -> None:
+def test_fork_of_the_caller_can_use_cuda(pyflyte):
     assert value(call(pyflyte, "forked")) == ["1", "nccl", torch.cuda.get_device_name(0)]
 
 
-def test_replicas_are_scaled_down_to_the_gpus(pyflyte: Pyflyte) -> None:
+def test_replicas_are_scaled_down_to_the_gpus(pyflyte):
     ranks = min(4, torch.cuda.device_count())
     ran = call(pyflyte, "replicas")
     assert value(ran) == [str(ranks), "nccl", torch.cuda.get_device_name(0)]
     assert ranks == 4 or f"4 ranks scaled down to {ranks}: this machine has {ranks} GPU(s)" in ran.err
 
 
-def test_ranks_of_gloo_share_a_gpu(pyflyte: Pyflyte) -> None:
+def test_ranks_of_gloo_share_a_gpu(pyflyte):
     result = value(call(pyflyte, "shared", CUDA_VISIBLE_DEVICES="0"))
     assert result == ["4", "gloo", torch.cuda.get_device_name(0)]
 
@@ -74,7 +74,7 @@ def test_ranks_of_gloo_share_a_gpu(pyflyte: Pyflyte) -> None:
     ],
     ids=["hidden GPU", "restart", "data loader with pinned memory", "tensor for the next task"],
 )
-def test_task_returns_its_result(pyflyte: Pyflyte, name: str, expected: object) -> None:
+def test_task_returns_its_result(pyflyte, name, expected):
     assert value(call(pyflyte, name)) == expected
 
 
@@ -85,7 +85,7 @@ def test_task_returns_its_result(pyflyte: Pyflyte, name: str, expected: object) 
         ("bad_index", ["device-side assert"]),
     ],
 )
-def test_failure_on_a_gpu_is_reported(pyflyte: Pyflyte, name: str, shown: list[str]) -> None:
+def test_failure_on_a_gpu_is_reported(pyflyte, name, shown):
     ran = pyflyte.run(TASKS, name, timeout=200)
     assert ran.code == 1
     report = "\n".join(ran.report)
@@ -93,7 +93,7 @@ def test_failure_on_a_gpu_is_reported(pyflyte: Pyflyte, name: str, shown: list[s
     assert pyflyte.left() == ([], [])
 
 
-def test_two_ranks_of_nccl_on_one_gpu_fail_with_the_message_of_nccl(pyflyte: Pyflyte) -> None:
+def test_two_ranks_of_nccl_on_one_gpu_fail_with_the_message_of_nccl(pyflyte):
     ran = pyflyte.run(TASKS, "two_on_one", CUDA_VISIBLE_DEVICES="0", FLYTE_KFPYTORCH_LOCAL="2", timeout=200)
     assert ran.code == 1
     report = "\n".join(ran.report)
@@ -102,9 +102,7 @@ def test_two_ranks_of_nccl_on_one_gpu_fail_with_the_message_of_nccl(pyflyte: Pyf
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT], ids=lambda each: each.name)
-def test_memory_is_free_after_the_caller_is_stopped(
-    pyflyte: Pyflyte, tmp_path: Path, signum: signal.Signals
-) -> None:
+def test_memory_is_free_after_the_caller_is_stopped(pyflyte, tmp_path, signum):
     before = get_used_memory()
     started = pyflyte.start(TASKS, "holds_memory", READY=str(tmp_path / "ready"))
     deadline = time.monotonic() + 120
@@ -125,7 +123,7 @@ def test_memory_is_free_after_the_caller_is_stopped(
 REFUSED = ("03_guide_snippets", "distributed_wf")
 
 
-def test_tensor_on_the_cpu_is_refused_by_nccl_with_a_remedy(pyflyte: Pyflyte) -> None:
+def test_tensor_on_the_cpu_is_refused_by_nccl_with_a_remedy(pyflyte):
     ran = pyflyte.run(ROOT / f"examples/{REFUSED[0]}.py", *commands()[REFUSED], timeout=280)
     assert ran.code == 1
     assert "nccl reduces only tensors on a GPU" in "\n".join(ran.report), ran.err
@@ -135,7 +133,7 @@ EXAMPLES = {name: words for name, words in commands().items() if name != REFUSED
 
 
 @pytest.mark.parametrize(("example", "words"), EXAMPLES.items(), ids=map("-".join, EXAMPLES))
-def test_example_runs_on_the_gpu(pyflyte: Pyflyte, example: tuple[str, str], words: list[str]) -> None:
+def test_example_runs_on_the_gpu(pyflyte, example, words):
     ran = pyflyte.run(ROOT / f"examples/{example[0]}.py", *words, timeout=280)
     assert ran.code == 0, ran.out + ran.err
     if example[0] == "08_parallelism":
@@ -146,7 +144,7 @@ def test_example_runs_on_the_gpu(pyflyte: Pyflyte, example: tuple[str, str], wor
         assert re.search(SHOWN[example][-1], ran.out, re.MULTILINE), ran.out
 
 
-def test_burn_in_measures_nccl() -> None:
+def test_burn_in_measures_nccl():
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
     done = subprocess.run(
         [sys.executable, program.__file__, "60"],

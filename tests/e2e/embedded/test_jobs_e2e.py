@@ -74,9 +74,7 @@ def job(served: RoadServer, execution: Execution) -> Any:
     indirect=["served"],
     ids=["PyTorchJob", "TrainJob"],
 )
-def test_job_is_listed_logged_and_cancelled_without_another_attempt(
-    served: RoadServer, roles: tuple[str, str], execution: Execution
-) -> None:
+def test_job_is_listed_logged_and_cancelled_without_another_attempt(served, roles, execution):
     name = execution.node.execution
     following = subprocess.Popen(
         [KFPYTORCH, "logs", "--follow", name],
@@ -112,9 +110,7 @@ def test_job_is_listed_logged_and_cancelled_without_another_attempt(
 
 
 @pytest.mark.parametrize("served", ["pytorchjob"], indirect=True)
-def test_nodes_fail_command_causes_a_retryable_node_lost_failure(
-    served: RoadServer, execution: Execution
-) -> None:
+def test_nodes_fail_command_causes_a_retryable_node_lost_failure(served, execution):
     status = job(served, execution)
     places = {f"project-development/{each['pod']}": each["node"] for each in status["replicas"]}
     nodes = json.loads(typed(served, "nodes", "-o", "json"))
@@ -132,7 +128,7 @@ def test_nodes_fail_command_causes_a_retryable_node_lost_failure(
 
 
 @pytest.mark.parametrize("served", ["pytorchjob"], indirect=True)
-def test_command_for_a_killed_server_reports_that_none_runs(served: RoadServer) -> None:
+def test_command_for_a_killed_server_reports_that_none_runs(served):
     served.kill()
     done = run(served, "jobs")
     assert (done.exit_code, done.stdout) == (1, "")
@@ -144,7 +140,7 @@ def test_command_for_a_killed_server_reports_that_none_runs(served: RoadServer) 
 
 @pytest.mark.soak
 @pytest.mark.torch
-def test_readme_shows_the_output_of_the_demo(tmp_path: Path) -> None:
+def test_readme_shows_the_output_of_the_demo(tmp_path):
     here = Path(KFPYTORCH).parent
     done = subprocess.run(
         ["make", "--no-print-directory", "demo", f"BIN={here}", "READY="],
@@ -192,7 +188,7 @@ def same_in_every_run(text: str) -> list[str]:
     return text.split()
 
 
-def test_interrupted_demo_ends_its_task_first(tmp_path: Path) -> None:
+def test_interrupted_demo_ends_its_task_first(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     demo = subprocess.Popen(

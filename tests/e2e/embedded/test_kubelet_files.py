@@ -1,11 +1,10 @@
 """Pods that replace files in their own directory."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from e2e.embedded.running_pods import RunningNode, get_terminated, node, pod, shell, uid
+from e2e.embedded.running_pods import get_terminated, node, pod, shell, uid
 
 PUT = {
     "a pipe": "mkfifo {0}",
@@ -18,7 +17,7 @@ FILES = ("../../state.json", "../../state.json.new", "/dev/termination-log", "..
 
 
 @pytest.mark.parametrize("put", PUT.values(), ids=PUT)
-async def test_pod_that_replaces_shim_files_still_ends(kubelet: RunningNode, put: str) -> None:
+async def test_pod_that_replaces_shim_files_still_ends(kubelet, put):
     script = "; ".join(f"rm -f {file}; {put.format(file)}" for file in FILES)
     one = pod(shell(f"{script}; exit 3"))
     status = await kubelet.ran(one)
@@ -26,14 +25,14 @@ async def test_pod_that_replaces_shim_files_still_ends(kubelet: RunningNode, put
     assert await asyncio.wait_for(kubelet.lines(one), 10) == []
 
 
-async def test_container_restarts_although_it_replaced_its_termination_log(kubelet: RunningNode) -> None:
+async def test_container_restarts_although_it_replaced_its_termination_log(kubelet):
     script = "echo said >> /dev/termination-log; rm /dev/termination-log; mkfifo /dev/termination-log; exit 1"
     one = pod(shell(script), policy="OnFailure")
     await kubelet.run(one)
     await kubelet.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
 
 
-async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path: Path) -> None:
+async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "file").write_text("mine")

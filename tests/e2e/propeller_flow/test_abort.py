@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,9 +26,7 @@ def road(serve: Callable[..., Road]) -> Road:
         ("RUNNING", tasks.waits, "image:1"),
     ],
 )
-def test_abort_takes_effect_immediately_in_each_phase(
-    road: Road, tmp_path: Path, phase: str, task: Any, image: str
-) -> None:
+def test_abort_takes_effect_immediately_in_each_phase(road, tmp_path, phase, task, image):
     inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
     execution = road.propeller.prepare(task, inputs, image=image).start()
     execution.wait_until(phase)

@@ -7,7 +7,7 @@ import pytest
 from propeller.execution import phase_of
 
 from e2e.propeller_flow import tasks
-from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
+from e2e.propeller_flow.conftest import started, wait_for_outcome
 from e2e.propeller_flow.server_process import wait_until
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 RAISED = "ValueError: batch 7 has 31 labels for 32 images"
 
 
-def test_successful_tasks_return_their_outputs(road: Road, tmp_path: Path) -> None:
+def test_successful_tasks_return_their_outputs(road, tmp_path):
     """Start all tasks at the same time, because this is faster."""
     alone = tmp_path / "alone"
     alone.mkdir()
@@ -45,7 +45,7 @@ def test_successful_tasks_return_their_outputs(road: Road, tmp_path: Path) -> No
     assert len(outcome.attempts) == 1
 
 
-def test_failed_tasks_report_the_cause(road: Road) -> None:
+def test_failed_tasks_report_the_cause(road):
     """Start all tasks at the same time, because this is faster."""
     raises = road.start(tasks.raises_with_outputs)
     raises_unread = road.start(tasks.raises_without_outputs)
@@ -76,7 +76,7 @@ def test_failed_tasks_report_the_cause(road: Road) -> None:
 
 
 @pytest.mark.torch
-def test_ranks_meet_on_the_loopback_interface_and_restart_together(road: Road, tmp_path: Path) -> None:
+def test_ranks_meet_on_the_loopback_interface_and_restart_together(road, tmp_path):
     replicas = road.start(tasks.replica_sum, value=10)
     restarts = road.start(tasks.elastic_second_wind, folder=str(tmp_path))
 
@@ -91,7 +91,7 @@ def test_ranks_meet_on_the_loopback_interface_and_restart_together(road: Road, t
     assert len(outcome.attempts) == 1
 
 
-def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path: Path) -> None:
+def test_new_attempt_after_a_kill_starts_each_replica_once(road, tmp_path):
     execution = road.start(tasks.is_killed_once, folder=str(tmp_path))
     outcome = wait_for_outcome(execution)
 
@@ -104,7 +104,7 @@ def test_new_attempt_after_a_kill_starts_each_replica_once(road: Road, tmp_path:
     assert road.nothing_runs(execution)
 
 
-def test_job_reference_of_a_later_release_is_accepted(road: Road, tmp_path: Path) -> None:
+def test_job_reference_of_a_later_release_is_accepted(road, tmp_path):
     execution = road.start(tasks.waits, folder=str(tmp_path))
     meta = execution.wait_until("RUNNING").meta
     assert meta is not None

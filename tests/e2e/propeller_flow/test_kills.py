@@ -3,7 +3,6 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,9 +36,7 @@ def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Executi
     "durable", [pytest.param(True, marks=pytest.mark.soak, id="durable"), pytest.param(False, id="mortal")]
 )
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_each_task_succeeds_although_the_server_is_killed(
-    serve: Callable[..., Road], tmp_path: Path, kills: int, *, durable: bool
-) -> None:
+def test_each_task_succeeds_although_the_server_is_killed(serve, tmp_path, kills, *, durable):
     road = serve(*(["--durable"] if durable else []))
     executions = kill_at_random_moments(road, tmp_path, kills)
 

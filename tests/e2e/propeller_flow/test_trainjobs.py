@@ -15,7 +15,7 @@ def trainer(serve: Callable[..., Road]) -> Road:
     return serve(settings={"kfpytorch": {"dialect": "trainjob"}})
 
 
-def test_ranks_of_two_nodes_reduce(trainer: Road) -> None:
+def test_ranks_of_two_nodes_reduce(trainer):
     outcome = trainer.run(tasks.elastic_sum, value=10)
 
     assert outcome.phase == "SUCCEEDED", outcome
@@ -23,7 +23,7 @@ def test_ranks_of_two_nodes_reduce(trainer: Road) -> None:
     assert len(outcome.attempts) == 1
 
 
-def test_jax_processes_on_two_nodes_have_consecutive_numbers(trainer: Road) -> None:
+def test_jax_processes_on_two_nodes_have_consecutive_numbers(trainer):
     outcome = trainer.run(tasks.jax_numbers)
 
     assert outcome.phase == "SUCCEEDED", outcome

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ def strict(serve: Callable[..., Road]) -> Road:
     return serve("--strict-images", "--images", f"image:1={sys.prefix}", settings=IMPATIENT)
 
 
-def test_unknown_image_fails_the_task_after_the_timeout(strict: Road) -> None:
+def test_unknown_image_fails_the_task_after_the_timeout(strict):
     execution = strict.propeller.prepare(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
     outcome = wait_for_outcome(execution)
 
@@ -31,7 +30,7 @@ def test_unknown_image_fails_the_task_after_the_timeout(strict: Road) -> None:
     assert strict.nothing_runs(execution)
 
 
-def test_task_fails_after_its_deadline(strict: Road, tmp_path: Path) -> None:
+def test_task_fails_after_its_deadline(strict, tmp_path):
     execution = strict.start(tasks.runs_too_long, folder=str(tmp_path))
     outcome = wait_for_outcome(execution)
 
