@@ -148,18 +148,13 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
     """The number of processes that each replica's agent starts; None if the replica determines it."""
     elastic: ElasticPolicy | None = None
     run_policy: JobRunPolicy = msgspec.field(default_factory=JobRunPolicy)
-    gang: GangOptions | None = None
+    gang: GangOptions = _NO_GANG_OPTIONS
     train_job: TrainJobOptions | None = None
 
     @property
     def dialect(self) -> str:
         """The kind of job that the author's options select: ``TrainJob``, or empty if they select none."""
         return TRAIN_JOB if self.train_job is not None else ""
-
-    @property
-    def gang_options(self) -> GangOptions:
-        """The author's gang options; the defaults if there are none."""
-        return self.gang or _NO_GANG_OPTIONS
 
     @property
     def train_options(self) -> TrainJobOptions:
@@ -181,8 +176,8 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
         """The author's time limits, which the server enforces."""
         return Deadlines(
             active_seconds=self.run_policy.active_deadline_seconds,
-            queue_seconds=self.gang_options.queue_timeout_seconds,
-            pending_seconds=self.gang_options.pending_timeout_seconds,
+            queue_seconds=self.gang.queue_timeout_seconds,
+            pending_seconds=self.gang.pending_timeout_seconds,
         )
 
 

@@ -62,6 +62,8 @@ _REMEDIES: Final = {
     'namespaces "[^"]{0,253}" not found': "create the namespace, as Flyte does for each project and domain",
 }
 """Remedies by patterns of the API server's error messages."""
+_DENIALS: Final = ("admission webhook", "ValidatingAdmissionPolicy")
+_FORBIDDEN: Final = 403
 
 
 def is_transient(code: int, message: str) -> bool:
@@ -73,12 +75,6 @@ def is_denial(message: str) -> bool:
     """True if the API server reports that an admission webhook or policy has denied the request."""
     _, _, reason = message.partition(" is forbidden: ")
     return message.startswith(_DENIALS) or reason.startswith(_DENIALS)
-
-
-_DENIALS: Final = ("admission webhook", "ValidatingAdmissionPolicy")
-
-
-_FORBIDDEN: Final = 403
 
 
 def check_attempt_fields(run: Attempt) -> Iterator[Problem]:

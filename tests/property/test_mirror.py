@@ -97,7 +97,7 @@ def build_job(config, groups, **fields) -> TrainingJob:
             active_deadline_seconds=policy.active_deadline_seconds or None,
             backoff_limit=policy.backoff_limit or None,
         ),
-        gang=config.gang and job.GangOptions(**vars(config.gang)),
+        gang=job.GangOptions(**vars(config.gang)) if config.gang else job.GangOptions(),
         train_job=config.train_job and train_job_options.TrainJobOptions(**options),
         **fields,
     )

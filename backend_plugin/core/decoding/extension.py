@@ -41,7 +41,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """The value of the key ``kfpytorch`` in a task's `custom`; every field is optional."""
 
     roles: Mapping[ReplicaRole, RoleOptions] = msgspec.field(default_factory=dict)
-    gang: GangOptions | None = None
+    gang: GangOptions = GangOptions()
     train_job: TrainJobOptions | None = None
 
 
@@ -62,7 +62,7 @@ def decode(value: JsonValue, problems: list[Problem]) -> Extension:
     parts = _read_set_fields(message)
     return Extension(
         roles={role: _decode_role(parts[name]) for name, role in _ROLES.items() if name in parts},
-        gang=GangOptions(**_read_set_fields(message.gang)) if "gang" in parts else None,
+        gang=GangOptions(**_read_set_fields(message.gang)),
         train_job=_decode_train_job(message.train_job) if "train_job" in parts else None,
     )
 

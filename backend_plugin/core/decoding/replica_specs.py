@@ -112,9 +112,9 @@ def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Proble
     )
 
 
-def check_gang(gang: GangOptions | None, replicas: int, elastic: Any, framework: str) -> Iterator[Problem]:
+def check_gang(gang: GangOptions, replicas: int, elastic: Any, framework: str) -> Iterator[Problem]:
     """Yield a problem if the gang's `min_member` is impossible for a job with this number of replicas."""
-    if gang is None or gang.min_member is None:
+    if gang.min_member is None:
         return
     path, least = "custom.kfpytorch.gang.minMember", gang.min_member
     fewest = _get_fewest_replicas(elastic, replicas, framework)

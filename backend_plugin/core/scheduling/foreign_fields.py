@@ -49,7 +49,7 @@ def find_warnings(
 ) -> Iterator[Problem]:
     """Yield a problem for each gang scheduler that the pods of a job name although the job has no gang."""
     is_single = sum(group.replicas for group in job.groups) == 1
-    if is_single or job.gang_options.scheduler == NONE:
+    if is_single or job.gang.scheduler == NONE:
         return
     if chosen.adapter is not None or capabilities.operator_scheduler:
         return

@@ -107,7 +107,7 @@ def build_initializer_requests(
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
     """Return how many replicas of each role must be placed: the roles in order, up to the gang's minimum."""
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
-    remaining = job.gang_options.min_member or fewest
+    remaining = job.gang.min_member or fewest
     counts = {}
     for group in job.groups:
         counts[group.role] = min(group.replicas, remaining)

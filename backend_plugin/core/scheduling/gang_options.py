@@ -26,7 +26,7 @@ _MODE: Final = "custom.kfpytorch.trainJob.topology.mode"
 
 def check_gang_options(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
     """Yield a problem for each gang option of the author that the selected scheduler does not support."""
-    options, adapter = job.gang_options, chosen.adapter
+    options, adapter = job.gang, chosen.adapter
     if adapter is None:
         return
     yield from _check_group_size(job, chosen, dialect)
@@ -45,10 +45,10 @@ def derives_gang_size(chosen: GangSettings, dialect: Dialect) -> bool:
 
 
 def _check_group_size(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
-    least, replicas = job.gang_options.min_member, sum(group.replicas for group in job.groups)
+    least, replicas = job.gang.min_member, sum(group.replicas for group in job.groups)
     if least is None or least >= replicas or not derives_gang_size(chosen, dialect):
         return
-    if not any(check_gang(job.gang_options, replicas, job.elastic, job.framework)):
+    if not any(check_gang(job.gang, replicas, job.elastic, job.framework)):
         message = f"is not supported by {chosen.scheduler} for a {dialect.resource.kind}"
         remedy = f"leave it out: all {replicas} start together"
         yield build_problem(f"{_PATH}.minMember", least, message, remedy)
@@ -96,7 +96,7 @@ def build_gang(
     capabilities: Capabilities = NOTHING,
 ) -> GangSpec:
     """Return the gang of a job: its roles with their requests, its queues, priority and timeout."""
-    options, metadata = job.gang_options, draft.metadata
+    options, metadata = job.gang, draft.metadata
     queue, admission = _select_queues(options, chosen)
     defaults = parse_amounts(capabilities.container_defaults)
     return GangSpec(

@@ -27,7 +27,7 @@ from backend_plugin.core.scheduling.registry import (
 def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabilities) -> Selection:
     """Return the gang scheduler for a job, or the problems that prevent it."""
     gang, path = _get_effective_settings(platform, job.run)
-    why, named = f"set by {path}", job.gang_options.scheduler
+    why, named = f"set by {path}", job.gang.scheduler
     offered = _list_allowed_schedulers(gang, platform, cluster)
     if named not in (None, *offered):
         return Selection(problems=(_build_not_allowed_problem(str(named), offered),))
@@ -39,7 +39,7 @@ def select_scheduler(platform: GangSettings, job: TrainingJob, cluster: Capabili
         if not is_detected:
             gang, path = platform.allowed_schedulers[named], f"{PATH}.allowed-schedulers.{named}"
             why = f"the task sets Gang(scheduler='{named}'), which {PATH}.allowed-schedulers allows"
-    request = SchedulerRequest(gang=gang, path=path, options=job.gang_options, cluster=cluster)
+    request = SchedulerRequest(gang=gang, path=path, options=job.gang, cluster=cluster)
     return select_detected(request) if is_detected else _select_configured(request, why)
 
 

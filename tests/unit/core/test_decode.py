@@ -5,7 +5,7 @@ import pytest
 from builders import decoded, reject
 from msgspec import structs
 
-from backend_plugin.core.job import ReplicaGroup, ReplicaRole, Resources
+from backend_plugin.core.job import GangOptions, ReplicaGroup, ReplicaRole, Resources
 
 MASTER = ReplicaGroup(role=ReplicaRole.MASTER, replicas=1, restart_policy="Never")
 TWO = {"workerReplicas": {"replicas": 2}}
@@ -71,7 +71,7 @@ def test_old_task_layout_is_decoded():
 
 
 def test_null_extension_is_decoded_as_absent():
-    assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang is None
+    assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang == GangOptions()
 
 
 def test_invalid_type_or_version_of_a_task_is_rejected():

@@ -144,7 +144,11 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
                                 **initializers.build_dependencies(job),
                                 "template": {
                                     "metadata": {"labels": {resource.ANCESTOR: "trainer"}, **annotations},
-                                    "spec": _build_job_spec(job, group, pod, name),
+                                    "spec": {
+                                        "backoffLimit": 0,
+                                        **policies.build_job_policies(job),
+                                        "template": _build_pod(job, group, pod, name),
+                                    },
                                 },
                             },
                         ),
@@ -174,16 +178,8 @@ def _require_no_controls(text: str) -> None:
         )
 
 
-def _build_job_spec(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
-    return {
-        "backoffLimit": 0,
-        **policies.build_job_policies(job),
-        "template": {**pod, "spec": _build_pod_spec(job, group, get_mapping(pod, "spec"), name)},
-    }
-
-
-def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name: str) -> Manifest:
-    env = build_environment(job, group, name)
+def _build_pod(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) -> Manifest:
+    spec, env = get_mapping(pod, "spec"), build_environment(job, group, name)
     containers = [
         _with_named_ports(with_environment(each, env))
         for each in get_mappings(resource.with_installer(spec, job.train_options.packages), "containers")
@@ -191,7 +187,7 @@ def _build_pod_spec(job: TrainingJob, group: ReplicaGroup, spec: Manifest, name:
     before = [_with_named_ports(each) for each in get_mappings(spec, "initContainers")]
     more = omit_empty({"initContainers": before})
     whole = {**spec, "restartPolicy": "Never", "containers": containers, **more}
-    return without_duplicate_secrets(initializers.add_volume(job, whole))
+    return {**pod, "spec": without_duplicate_secrets(initializers.add_volume(job, whole))}
 
 
 def _with_named_ports(container: Manifest) -> Manifest:
