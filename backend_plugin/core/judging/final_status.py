@@ -102,11 +102,15 @@ def _list_terminations(
     limit = _find_limit(observed.job, condition)
     if limit is JobLimit.DEADLINE or not all(map(_is_stopped, merged)):
         return merged
-    restarts: list[ReplicaTermination] = []
-    if limit is JobLimit.BACKOFF:
-        restarts = terminations.list_restart_terminations(pods, exit_codes)
+    restarts = _list_restarts(pods, limit, exit_codes)
     near = root_cause.select_near_files(earlier, restarts)
     return root_cause.merge_terminations(restarts, list_files(near)) or merged
+
+
+def _list_restarts(
+    pods: tuple[Pod, ...], limit: JobLimit | None, exit_codes: ExitCodes
+) -> list[ReplicaTermination]:
+    return terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
 
 
 def _list_reported_ends(

@@ -91,8 +91,6 @@ class GangSettings:
 
     def without_operator_groups(self) -> "GangSettings":
         """Return these settings for jobs whose operator creates no pod groups: this server creates them."""
-        if self.pod_groups_by != OPERATOR and not any(getattr(self, name) for name in PARTS):
-            return self
         parts: dict[str, Any] = {
             name: {key: part.without_operator_groups() for key, part in getattr(self, name).items()}
             for name in PARTS

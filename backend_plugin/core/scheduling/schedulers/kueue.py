@@ -180,7 +180,7 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
         stage=PendingStage.HELD,
         cause=Cause.INVALID_CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
-        text=parsed.text or message,
+        text=parsed.text,
         again=_format_eviction(evicted),
         since=condition.since,
         shortages=parsed.shortages,
