@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.object_readers import read_observed
+from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -119,9 +120,12 @@ SUCCEEDED = condition("Succeeded", reason="PyTorchJobSucceeded")
 RUNNING = condition("Running", since=6)
 
 
+def observe(job, *pods, **more) -> Observed:
+    return read_observed({"job": job, "pods": list(pods), **more})
+
+
 def verdict(job, *pods, now: float = 200, rules: JudgingContext | None = None, **more) -> Verdict:
-    observed = {"job": job, "pods": list(pods), **more}
-    return judge(read_observed(observed), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
+    return judge(observe(job, *pods, **more), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
 def short(result: Verdict) -> tuple[str, str, str | None]:

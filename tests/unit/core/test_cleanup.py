@@ -15,6 +15,7 @@ from cluster import (
     error_file,
     going,
     job,
+    observe,
     pod,
     running,
     with_metadata,
@@ -37,7 +38,6 @@ from backend_plugin.core.judging.undisturbed_jobs import is_running_undisturbed,
 from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 from backend_plugin.core.names import CLEAN_POD_POLICY, PLACE, PLACE_OF
-from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, judge_with_expiry
 from backend_plugin.core.scheduling import companions
@@ -51,10 +51,6 @@ RULES = JudgingContext(
 WRITTEN = '[{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}]'
 GROUP = {"kind": "PodGroup"}
 ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
-
-
-def observe(manifest, *pods, **more) -> Observed:
-    return read_observed({"job": manifest, "pods": list(pods), **more})
 
 
 def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:

@@ -1,12 +1,11 @@
 """Tests for job warnings."""
 
 import pytest
-from cluster import BEGAN, condition, job, pod, running, verdict
+from cluster import BEGAN, condition, job, observe, pod, running, verdict
 from msgspec import structs
 from waiting_gang import event, gang, group, members
 
 from backend_plugin.core.judging.context import JudgingContext
-from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import ReplicaSpec
 from backend_plugin.core.pipeline import judge
 
@@ -53,7 +52,7 @@ def test_scheduler_that_reports_on_the_gang_is_considered_running(is_running, mo
 
 def test_foreign_pod_group_under_the_name_of_the_job_has_a_warning():
     groups = [group("scheduling.x-k8s.io", phase="Pending")]
-    observed = read_observed({"job": gang(started=None), "pod_groups": groups})
+    observed = observe(gang(started=None), pod_groups=groups)
     stranger = structs.replace(observed.pod_groups[0], foreign=True)
     result = judge(structs.replace(observed, pod_groups=(stranger,)), JudgingContext(), BEGAN)
     assert "waits" not in result.info
@@ -85,8 +84,7 @@ def test_pending_rendezvous_host_of_placed_workers_has_a_warning(elastic, pods, 
 
 
 def test_first_node_of_a_train_job_is_its_rendezvous_host():
-    pods = [pod("node-0", "Pending", node=""), running("node-1")]
-    observed = read_observed({"job": job(), "pods": pods})
+    observed = observe(job(), pod("node-0", "Pending", node=""), running("node-1"))
     nodes = (ReplicaSpec(role="node", replicas=2),)
     elastic = structs.replace(observed.job, elastic=True, groups=nodes)
     result = judge(structs.replace(observed, job=elastic), JudgingContext(), BEGAN)

@@ -4,14 +4,13 @@
 from datetime import timedelta
 
 import pytest
-from cluster import BEGAN, RUNNING, condition, running, verdict
+from cluster import BEGAN, RUNNING, condition, observe, running, verdict
 from msgspec import structs
 from waiting_gang import first_line, gang, group, members, waiting_line
 
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.job_warnings import IN_PART
 from backend_plugin.core.judging.messages import get_remedy
-from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge_with_expiry
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -95,7 +94,7 @@ def test_free_amount_takes_into_account_that_kueue_counts_initializers(initializ
 )
 def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, position):
     silent = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
-    observed = read_observed({"job": gang(SUSPENDED, started=None), "pod_groups": [silent]})
+    observed = observe(gang(SUSPENDED, started=None), pod_groups=[silent])
     assert observed.pod_groups[0].priority == 3
     placed = structs.replace(observed.pod_groups[0], ahead=ahead)
     observed = structs.replace(observed, pod_groups=(placed,))
@@ -201,7 +200,7 @@ def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, rea
 
 def test_deactivated_workload_has_no_queue_position_and_no_wait_after_its_end():
     out = {**workload(FULL), "spec": INACTIVE_SPEC}
-    observed = read_observed({"job": gang(), "pod_groups": [out, workload(FULL)]})
+    observed = observe(gang(), pod_groups=[out, workload(FULL)])
     assert [registry.has_queue_position(each) for each in observed.pod_groups] == [False, True]
     over = group("kueue.x-k8s.io", condition("Finished"), kind="Workload", spec=INACTIVE_SPEC)
     assert "waits" not in verdict(gang(started=None), pod_groups=[over]).info

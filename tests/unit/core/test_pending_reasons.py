@@ -2,7 +2,7 @@
 """Tests for the messages about pending reasons."""
 
 import pytest
-from cluster import RUNNING, anew, at, condition, going, job, pod, running, short, unplaced, verdict
+from cluster import RUNNING, anew, at, condition, going, job, observe, pod, running, short, unplaced, verdict
 from msgspec import structs
 from waiting_gang import build_waiting_members, first_line, gang, group
 
@@ -11,7 +11,6 @@ from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.pending import PendingReason, PendingStage, ResourceShortage
 from backend_plugin.core.judging.shortage_message import format_sentence
-from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
@@ -32,9 +31,9 @@ def test_pod_without_a_volume_has_a_remedy_for_the_claim(reason):
 
 def test_very_long_message_is_parsed_from_its_start():
     message = "0/3 nodes are available: 3 Insufficient cpu." + " x" * 500_000
-    observed = {"job": job(started=None), "pods": [unplaced("master-0", message)]}
-    assert [len(pod.scheduled.message) for pod in read_observed(observed).pods] == [4_000]
-    assert "3 lack cpu" in verdict(observed["job"], *observed["pods"]).message
+    unscheduled = unplaced("master-0", message)
+    assert [len(pod.scheduled.message) for pod in observe(None, unscheduled).pods] == [4_000]
+    assert "3 lack cpu" in verdict(job(started=None), unscheduled).message
 
 
 def test_pending_reason_of_members_precedes_that_of_their_pod_group():

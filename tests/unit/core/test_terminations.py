@@ -14,6 +14,7 @@ from cluster import (
     condition,
     error_file,
     job,
+    observe,
     pod,
     running,
     short,
@@ -24,7 +25,6 @@ from cluster import (
 from backend_plugin.core.judging import verdict_annotation
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.verdict import build_failure
-from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import has_unobserved_termination
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
@@ -344,4 +344,4 @@ ASKED = {
 
 @pytest.mark.parametrize(("job", "pods", "more", "is_asked"), ASKED.values(), ids=ASKED)
 def test_failed_job_without_a_cause_may_have_an_unobserved_termination(job, pods, more, is_asked):
-    assert has_unobserved_termination(read_observed({"job": job, "pods": list(pods), **more})) is is_asked
+    assert has_unobserved_termination(observe(job, *pods, **more)) is is_asked

@@ -24,12 +24,10 @@ def has(*groups: str, **fields) -> Capabilities:
     return Capabilities(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
 
 
-def planned(ganging, found: Capabilities = NOTHING, **fields) -> Plan:
-    gang = fields.pop("gang", None)
-    custom = {**FIVE, **({"kfpytorch": {"gang": gang}} if gang else {})}
-    run = a_run(**fields.pop("run", {}))
-    template = a_template(custom, **{key: fields.pop(key) for key in ("metadata",) if key in fields})
-    return plan(template, run, settings.read({"kfpytorch": {"gang": ganging}}), (), found)
+def planned(ganging, found: Capabilities = NOTHING, *, gang=None, run=None) -> Plan:
+    custom = {**FIVE, "kfpytorch": {"gang": gang}} if gang else FIVE
+    platform = settings.read({"kfpytorch": {"gang": ganging}})
+    return plan(a_template(custom), a_run(**(run or {})), platform, (), found)
 
 
 def refused(ganging, found: Capabilities = NOTHING, **fields) -> list[str]:
