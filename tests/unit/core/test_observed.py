@@ -65,11 +65,6 @@ def test_empty_or_malformed_objects_are_read_as_absent():
     assert (observed.job, observed.pods, observed.events, observed.outputs) == (None, (), (), None)
 
 
-def test_pod_deletion_time_is_before_the_grace_period():
-    metadata = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
-    assert read_pod({"metadata": metadata}).deleted == datetime(2026, 1, 1, tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
     ("found", "seconds"),
     [

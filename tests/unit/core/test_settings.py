@@ -88,12 +88,6 @@ def test_unknown_pod_field_in_a_setting_is_rejected_with_its_path():
     assert (found.field, found.message) == ("default-affinity", f"has the unknown field {path}")
 
 
-def test_problems_of_a_gang_are_reported_with_those_of_other_settings():
-    found = reject({"kfpytorch": {"gang": {"scheduler": "slurm", "foo": 1}, "max-disruptions": -1}})
-    names = ("gang.foo", "gang.scheduler", "max-disruptions")
-    assert sorted(each.field for each in found) == [f"kfpytorch.{name}" for name in names]
-
-
 def test_long_value_is_truncated_in_the_problem():
     (problem,) = reject({"default-tolerations": [{"key": "a", "operator": "x" * 5000}]})
     assert len(str(problem)) < 400

@@ -1,7 +1,6 @@
 """Tests of the end, the cancellation and the deletion of a TrainJob by this server."""
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -28,7 +27,6 @@ from backend_plugin.core.pipeline import judge
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.scheduling.registry import get_deactivation
 from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.shell.job_encoding import encode_summary
 
@@ -154,15 +152,6 @@ def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_s
         message = encode_summary(read_job(manifest), verdict)
         ended = message.ended.ToDatetime(BEGAN.tzinfo) if message.HasField("ended") else None
         assert ended == (None if seconds is None else BEGAN + timedelta(seconds=seconds))
-
-
-def test_log_link_of_a_job_that_this_server_has_suspended_ends_at_the_time_of_the_verdict():
-    job = build_job(max_restarts=1)
-    todo = judged(observe(job, *NODES), seconds=200)[1]
-    template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
-    rules = replace(RULES, logs=LogLinkSettings(templates=(template,)))
-    (link,) = judge(observe(merge_patch(job, todo.patch)), rules, BEGAN + timedelta(seconds=900)).logs
-    assert int(link.uri) == BEGAN.timestamp() + 200
 
 
 @pytest.mark.parametrize(

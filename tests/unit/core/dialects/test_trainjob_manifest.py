@@ -279,11 +279,6 @@ def test_different_role_is_rejected_with_both_values(fields, field, value):
     assert problem.remedy == "use PyTorchJob, or make them equal"
 
 
-def test_master_or_workers_alone_are_nodes():
-    for custom, nodes in (({"masterReplicas": {"replicas": 1}}, 1), (REPLICAS, 3)):
-        assert plan_train_job(custom).job["spec"]["trainer"]["numNodes"] == nodes
-
-
 def test_each_difference_of_sidecars_and_metadata_is_reported_by_field():
     def build_pod(image: str, **metadata):
         env = [{"name": "A", "value": image}]

@@ -9,7 +9,6 @@ from backend_plugin.core.dialects.table import DIALECTS, parse_job_name
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.judging.replica_pods import is_first_admission
-from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Job, JobLimit, Pod, ReplicaSpec
 
 DIALECT = DIALECTS["TrainJob"]
@@ -74,23 +73,6 @@ def test_messages_of_trainer_are_recognized():
     assert DIALECT.is_premature(no_runtime)
     assert not DIALECT.is_premature("spec.trainer.env: Invalid value")
     assert not DIALECTS["PyTorchJob"].is_premature(no_runtime)
-
-
-@pytest.mark.parametrize(
-    ("job", "first", "replica"),
-    [
-        ("launcher", {}, "node-0"),
-        ("node", {"kfpytorch.flyte.org/first-index": "1"}, "node-1"),
-        ("node", {}, "node-0"),
-    ],
-)
-def test_launcher_of_an_mpi_job_is_read_as_its_first_node(job, first, replica):
-    labels = {
-        "jobset.sigs.k8s.io/jobset-name": "j",
-        "jobset.sigs.k8s.io/replicatedjob-name": job,
-        "batch.kubernetes.io/job-completion-index": "0",
-    }
-    assert read_pod({"metadata": {"name": "j-x", "labels": {**labels, **first}}}).replica == replica
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda each: each.name)

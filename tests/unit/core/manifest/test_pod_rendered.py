@@ -72,14 +72,6 @@ def test_only_container_is_primary_under_any_name(primary):
     assert [each["name"] for each in made["spec"]["containers"]] == ["pytorch"]
 
 
-def test_duplicate_variables_are_merged_into_the_last_value():
-    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
-    spec = {"containers": [{"name": "primary", "env": env}, {"name": "logs", "env": env}]}
-    unique = [env[2], env[1], OF_RUN[0]]
-    made = pod(rendered(spec))["spec"]["containers"]
-    assert [each["env"] for each in made] == [[*unique, *NCCL, *TRUTHFUL], unique]
-
-
 def test_role_resources_are_merged_into_the_training_container_only():
     own = {part: {"cpu": "1", "memory": "1Gi"} for part in ("limits", "requests")}
     spec = {

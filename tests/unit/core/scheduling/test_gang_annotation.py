@@ -70,4 +70,5 @@ def test_gang_has_the_requests_of_its_initializers_unless_a_named_runtime_determ
         ("model-initializer", 1, requests),
     ]
     assert gang.has_unknown_requests is bool(runtime)
-    assert [each.name for each in gang.roles] == ["node"]
+    (role,) = gang.roles
+    assert (role.name, role.requests["ephemeral-storage"]) == ("node", "2Gi")

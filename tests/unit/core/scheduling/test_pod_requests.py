@@ -4,13 +4,9 @@
 import json
 
 import pytest
-from builders import a_run, a_template
 
-from backend_plugin.core import settings
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import ReplicaRole
-from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
 from backend_plugin.core.scheduling.pod_requests import (
     compute_pod_requests,
@@ -73,17 +69,6 @@ def test_missing_container_resources_are_taken_from_the_namespace_defaults():
     added = DEFAULT.list_added_containers(ReplicaRole.WORKER, BOTH)
     alone = compute_pod_requests({"containers": []}, added, many)
     assert format_amounts(alone) == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
-
-
-def test_gang_resources_include_the_namespace_defaults():
-    found = Capabilities(container_defaults={"ephemeral-storage": "1Gi"})
-    section = settings.read(
-        {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "backend"}}}
-    )
-    custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
-    _, group = plan(a_template(custom), a_run(), section, (), found).manifests
-    spec = group["spec"]
-    assert spec["minResources"] == {"cpu": "5", "memory": "5Gi", "ephemeral-storage": "5Gi"}
 
 
 @pytest.mark.parametrize(
