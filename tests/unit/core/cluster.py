@@ -21,17 +21,14 @@ def condition(kind: str, status: str = "True", *, since: float = 100, **more):
 
 
 def job(*conditions, workers: int = 1, started: float | None = 1, **policy):
+    roles = {"Master": {"replicas": 1}, "Worker": {"replicas": workers}}
+    has_status = conditions or started is not None
     return {
         "kind": "PyTorchJob",
         "metadata": {"name": "j", "namespace": "ns", "uid": "u", "creationTimestamp": at(0)},
-        "spec": {
-            "runPolicy": policy,
-            "pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": workers}},
-        },
+        "spec": {"runPolicy": policy, "pytorchReplicaSpecs": roles},
         "status": {
-            "conditions": [condition("Created", since=0), *conditions]
-            if conditions or started is not None
-            else [],
+            "conditions": [condition("Created", since=0), *conditions] if has_status else [],
             "startTime": None if started is None else at(started),
         },
     }
@@ -62,20 +59,12 @@ def running(name: str, since: float = 5):
     return pod(name, container={"state": {"running": {"startedAt": at(since)}}})
 
 
-def build_ended_pod(
-    name: str,
-    code: int,
-    reason: str = "Error",
-    *,
-    finished: float = 90,
-    reason_of_pod: str = "",
-    container_message: str = "",
-    **status,
-):
-    state = {"exitCode": code, "reason": reason, "startedAt": at(5), "finishedAt": at(finished)}
-    state["message"] = container_message
-    phase = "Succeeded" if code == 0 else "Failed"
-    return pod(name, phase, container={"state": {"terminated": state}}, reason=reason_of_pod, **status)
+def build_ended_pod(name: str, code: int, reason: str = "Error", *, finished: float = 90, **status):
+    """Build a pod with a terminated container; `reason_of_pod` and `container_message` are optional."""
+    message, of_pod = status.pop("container_message", ""), status.pop("reason_of_pod", "")
+    times = {"startedAt": at(5), "finishedAt": at(finished)}
+    container = {"state": {"terminated": {"exitCode": code, "reason": reason, "message": message, **times}}}
+    return pod(name, "Failed" if code else "Succeeded", container=container, reason=of_pod, **status)
 
 
 def waiting(name: str, reason: str, message: str = "", **more):

@@ -92,16 +92,10 @@ def test_task_selects_dynamic_links():
     assert build_links(None, [], chosen, BEGAN) == ()
 
 
-@pytest.mark.parametrize(
-    ("spec", "name"),
-    [
-        ({"nprocPerNode": "1"}, "worker-0 (rank 1)"),
-        ({"nprocPerNode": "-1"}, "worker-0"),
-        ({"nprocPerNode": "auto"}, "worker-0"),
-        ({"nprocPerNode": "2", "elasticPolicy": {"minReplicas": 1}}, "worker-0"),
-    ],
-)
-def test_ranks_are_in_link_names_if_they_are_known(spec, name):
-    manifest = {**job(), "spec": {**job()["spec"], **spec}}
+def test_ranks_are_in_link_names_if_they_are_known():
+    names = {"1": "worker-0 (rank 1)", "-1": "worker-0", "auto": "worker-0", "2": "worker-0"}
     logs = LogLinkSettings(templates=(LogTemplate(name="L", template_uris=("{{ .podName }}",)),))
-    assert build_links(read_job(manifest), [], JudgingContext(logs=logs), BEGAN)[1].name == f"L {name}"
+    for processes, name in names.items():
+        elastic = {"elasticPolicy": {"minReplicas": 1}} if processes == "2" else {}
+        manifest = {**job(), "spec": {**job()["spec"], "nprocPerNode": processes, **elastic}}
+        assert build_links(read_job(manifest), [], JudgingContext(logs=logs), BEGAN)[1].name == f"L {name}"

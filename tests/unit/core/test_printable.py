@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,26 +9,23 @@ from backend_plugin.core import printable
 from backend_plugin.core.judging.verdict import Phase, Verdict
 
 
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("\x1b[2Jgone", r"\x1b[2Jgone"),
-        ("a\x00b\x07c\x08d\x7fe", r"a\x00b\x07c\x08d\x7fe"),
-        ("\x9b31m \x85", r"\x9b31m \x85"),
-        ("admin\u202etxt.exe\u202c", r"admin\u202etxt.exe\u202c"),
-        ("\u2066a\u2069 \u200e\u200f\u061c", r"\u2066a\u2069 \u200e\u200f\u061c"),
-        ("one\u2028two\u2029three", r"one\u2028two\u2029three"),
-        ("\ud800", r"\ud800"),
-        ("\ufeffx", r"\ufeffx"),
-        ("10%\r100%", r"10%\r100%"),
-        ("one\r\ntwo\x1b", "one\ntwo\\x1b"),
-        ("tab\tand\nnewline", "tab\tand\nnewline"),
-        ("Grüße, 世界, שלום, 👩‍👧", "Grüße, 世界, שלום, 👩‍👧"),
-        ("", ""),
-    ],
-)
-def test_terminal_control_characters_are_escaped(text, escaped):
-    assert printable.escape(text) == escaped
+def test_terminal_control_characters_are_escaped():
+    expected = {
+        "\x1b[2Jgone": r"\x1b[2Jgone",
+        "a\x00b\x07c\x08d\x7fe": r"a\x00b\x07c\x08d\x7fe",
+        "\x9b31m \x85": r"\x9b31m \x85",
+        "admin\u202etxt.exe\u202c": r"admin\u202etxt.exe\u202c",
+        "\u2066a\u2069 \u200e\u200f\u061c": r"\u2066a\u2069 \u200e\u200f\u061c",
+        "one\u2028two\u2029three": r"one\u2028two\u2029three",
+        "\ud800": r"\ud800",
+        "\ufeffx": r"\ufeffx",
+        "10%\r100%": r"10%\r100%",
+        "one\r\ntwo\x1b": "one\ntwo\\x1b",
+        "tab\tand\nnewline": "tab\tand\nnewline",
+        "Grüße, 世界, שלום, 👩‍👧": "Grüße, 世界, שלום, 👩‍👧",
+        "": "",
+    }
+    assert {text: printable.escape(text) for text in expected} == expected
 
 
 @settings(deadline=None)
