@@ -25,8 +25,8 @@ _MEMORY: Final = "/dev/shm"  # noqa: S108 - only private directories are created
 _ROOM: Final = 512 * 1024 * 1024
 
 
-def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
-    """Create a directory for the logs of a run of `task`, if necessary a temporary one, or return None.
+def create_log_directory(task: str, warn: Callable[[str], None]) -> Path:
+    """Create a directory for the logs of a run of `task`, if necessary a temporary one.
 
     `warn` receives a line if the configured directory is not writable.
     """
@@ -37,21 +37,14 @@ def create_log_directory(task: str, warn: Callable[[str], None]) -> Path | None:
     try:
         directory.mkdir(parents=True)
     except OSError as error:
-        return _create_temporary(f"cannot create logs in {root} ({error.strerror})", warn)
+        directory = Path(tempfile.mkdtemp(prefix="logs-of-kfpytorch-"))
+        problem = f"cannot create logs in {root} ({error.strerror})"
+        warn(f"{problem}: they are in {directory}; set {LOG_DIR} to a writable directory")
+        return directory
     run_directories = sorted(path for path in root.iterdir() if path.is_dir() and _OURS.match(path.name))
     for old in run_directories[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return directory
-
-
-def _create_temporary(problem: str, warn: Callable[[str], None]) -> Path | None:
-    try:
-        made = Path(tempfile.mkdtemp(prefix="logs-of-kfpytorch-"))
-    except OSError:
-        warn(f"{problem}, nor in a temporary directory: this run keeps no logs; set {LOG_DIR}")
-        return None
-    warn(f"{problem}: they are in {made}; set {LOG_DIR} to a writable directory")
-    return made
 
 
 def _get_log_root() -> Path:

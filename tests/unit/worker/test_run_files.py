@@ -82,16 +82,6 @@ def test_log_directory_is_temporary_if_the_location_is_not_writable(
     assert root.read_text() == "a file is in the way"
 
 
-def test_run_without_a_writable_location_has_no_logs_and_one_warning(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root.write_text("a file is in the way")
-    monkeypatch.setattr(tempfile, "tempdir", str(root))
-    warnings: list[str] = []
-    assert run_files.create_log_directory("train", warnings.append) is None
-    assert len(warnings) == 1
-
-
 @pytest.fixture
 def connection() -> Iterator[client.Client]:
     server = launch.start_fresh_server(())
