@@ -9,6 +9,7 @@ from traceback import TracebackException
 from typing import Final
 
 from flytekitplugins.kfpytorch.worker.user_frames import format_frame, read_user_frames
+from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import RaisedException
 
 _LONGEST_CHAIN: Final = 4
@@ -45,7 +46,9 @@ def build_stand_in(error: BaseException) -> BaseException:
     a class whose `__getattr__` raises another exception than AttributeError.
     """
     content = {"__module__": "builtins", "__qualname__": type(error).__qualname__}
-    stand_in: BaseException = type(type(error).__name__, (Exception,), content)(str(error))
+    message = catch(lambda: str(error), BaseException)
+    text = "<exception str() failed>" if isinstance(message, Caught) else message  # As in a traceback.
+    stand_in: BaseException = type(type(error).__name__, (Exception,), content)(text)
     return stand_in.with_traceback(error.__traceback__)
 
 

@@ -70,7 +70,7 @@ def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | 
 
 def build_failure(error: BaseException, identity: WorkerIdentity, *, recoverable: bool) -> Failure:
     """Return the failure of a process that ends with the exception `error`."""
-    described = catch(lambda: _describe(error))
+    described = catch(lambda: _describe(error), BaseException)
     if isinstance(described, Caught):
         described = _describe(exceptions.build_stand_in(error))
     failure = dataclasses.replace(

@@ -32,6 +32,13 @@ class Delegating(Exception):
         return {}[name]
 
 
+class Incomplete(Delegating):
+    """An exception whose `__str__` raises, too, because its `__init__` has set no attributes."""
+
+    def __str__(self) -> str:
+        return str(self.detail)
+
+
 def fail(error: BaseException) -> NoReturn:
     raise error
 
@@ -77,6 +84,14 @@ def test_exception_with_unreadable_attributes_is_recorded_with_its_message(
     assert (failure.exception, failure.message) == (type(expected).__name__, str(expected))
     assert failure.frames[-1].function == ("fail_from" if is_cause else "fail")
     assert "raise " in failure.traceback
+
+
+def test_exception_that_has_no_text_either_is_recorded_with_its_position(tmp_path: Path) -> None:
+    with pytest.raises(Incomplete) as caught:
+        fail(Incomplete())
+    failure = record(tmp_path, caught.value)
+    assert (failure.exception, failure.message) == ("Incomplete", "<exception str() failed>")
+    assert failure.frames[-1].function == "fail"
 
 
 @needs_groups
