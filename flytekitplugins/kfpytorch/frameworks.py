@@ -1,6 +1,7 @@
 """Check the framework of a TrainJob, and find options that the framework does not support."""
 
 from collections.abc import Iterator, Set
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Final
 
 from flytekitplugins.kfpytorch.problems import ConfigProblem
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from flytekitplugins.kfpytorch.config import Elastic, PyTorch
     from flytekitplugins.kfpytorch.extension import TrainJob
 
-_OF_TORCH: Final = ("start_method", "monitor_interval", "max_restarts", "rdzv_configs")
+_OF_TORCH: Final = frozenset({"start_method", "monitor_interval", "max_restarts", "rdzv_configs"})
 _NOT_OF_MPI: Final = ("topology", "success_policy", "runtime")
 
 
@@ -31,11 +32,12 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
     framework = get_framework(config)
     if framework == TORCH:
         return
-    defaults = type(config)()
-    for name in _OF_TORCH:
-        if name in sound and (value := getattr(config, name)) != getattr(defaults, name):
+    for each in fields(config):
+        value = getattr(config, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name in _OF_TORCH & sound and value != default:
             remedy = f"is a setting of torch's elastic launcher, not of {framework}; leave it out"
-            yield ConfigProblem(name, value, remedy)
+            yield ConfigProblem(each.name, value, remedy)
     if "nproc_per_node" in sound and isinstance(config.nproc_per_node, str):
         remedy = f"is a word of torchrun, and the framework is {framework}; write the number"
         yield ConfigProblem("nproc_per_node", config.nproc_per_node, remedy)

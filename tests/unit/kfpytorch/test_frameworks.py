@@ -1,3 +1,4 @@
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -31,6 +32,15 @@ def test_torch_launcher_setting_is_rejected_for_jax(field: str, value: Any) -> N
     assert [*find_problems(**{field: value})] == [f"{field}={value!r}"]
     config = Elastic(**{"nnodes": 2, field: value}, train_job=TrainJob())
     assert config.train_job == TrainJob(framework="torch")
+
+
+@dataclass
+class JaxConfig(Elastic):
+    train_job: TrainJob | None = field(default_factory=lambda: JAX, kw_only=True)
+
+
+def test_config_class_with_another_default_framework_is_checked() -> None:
+    assert JaxConfig(nnodes=2).problems() == []
 
 
 @pytest.mark.parametrize("framework", ["flux", "Flux", "IntelMPI", "MPICH", "jacks", None, 1])
