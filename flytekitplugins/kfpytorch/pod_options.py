@@ -64,7 +64,7 @@ def _read_pod_template(value: object) -> object:
     try:
         MessageToDict(ParseDict(encode_value(value), Struct()))
     except (ParseError, TypeError, ValueError) as error:
-        remedy = f"must consist of text, numbers, lists and dicts, as in a manifest: {error}"
+        remedy = f"must consist of text, numbers, lists and dicts with text as keys: {error}"
         raise build_invalid_value(value, remedy) from error
     return value
 

@@ -87,8 +87,9 @@ class PodFailurePolicyRule(ConfigPart):
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        is_unclear = bool(self.exit_codes) is bool(self.pod_conditions)
-        if {"exit_codes", "pod_conditions"} <= sound and is_unclear:
+        if not {"exit_codes", "pod_conditions"} <= sound:
+            return
+        if bool(self.exit_codes) is bool(self.pod_conditions):
             yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
 
 

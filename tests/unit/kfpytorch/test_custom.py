@@ -71,6 +71,13 @@ def fail_pods(**options: Any) -> PodFailurePolicyRule:
     return PodFailurePolicyRule(action="Count", **options)
 
 
+class Array:
+    """As an array of numpy with several items, this has no truth value."""
+
+    def __bool__(self) -> bool:
+        raise ValueError
+
+
 DISRUPTED = {"DisruptionTarget": "True"}
 
 
@@ -93,6 +100,7 @@ DISRUPTED = {"DisruptionTarget": "True"}
         (PodFailurePolicyRule(action="FailIndex", exit_codes=[1]), ["action"]),
         (fail_pods(exit_codes=[0]), ["exit_codes"]),
         (fail_pods(exit_codes=[]), ["exit_codes"]),
+        (fail_pods(exit_codes=Array()), ["exit_codes"]),
         (fail_pods(pod_conditions=DISRUPTED), ["pod_conditions['DisruptionTarget']"]),
         (fail_pods(pod_conditions={"Moved": "yes"}), ["pod_conditions['Moved']"]),
         (fail_pods(pod_conditions={}), ["exit_codes"]),
