@@ -26,6 +26,9 @@ _ARGUMENTS: Final[Mapping[str, validators.Reader]] = {
     **_RESOURCES,
     # Kubernetes rejects a number, and flytekit reports it only at registration, or not at all.
     "environment": validators.build_mapping_reader(_check_variable, "must be a dict of texts"),
+    "pod_template": validators.build_check_reader(
+        lambda value: isinstance(value, PodTemplate), "must be a PodTemplate(...)"
+    ),
 }
 
 
@@ -35,7 +38,8 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
     for name, read in _ARGUMENTS.items():
         if arguments.get(name) is not None:
             found += validators.find_problems(name, read, arguments[name])
-    template = arguments.get("pod_template")
+    given = arguments.get("pod_template")
+    template = given if isinstance(given, PodTemplate) else None
     shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
     problems: list[ConfigProblem | str] = [*found]
     problems += pods.find_problems(template, shared_memory=shared_memory)
@@ -78,9 +82,9 @@ def count_processes(task: Any) -> int:
     if not isinstance(asked, str):
         return int(asked)
     granted = _read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
-    gpus, cpus = granted.get("gpu"), granted.get("cpu")
+    gpus, cpus = _count_gpus(granted), granted.get("cpu")
     if asked != "cpu" and gpus:
-        return gpus.whole
+        return gpus
     if asked != "gpu" and cpus:
         return max(1, cpus.whole)
     remedy = (
@@ -106,6 +110,10 @@ def _read_amounts(
     }
 
 
+def _count_gpus(granted: Mapping[str, Quantity]) -> int:
+    return granted["gpu"].whole if "gpu" in granted else 0
+
+
 def _list_resources(resources: Resources) -> dict[str, object]:
     values = {name: getattr(resources, name) for name in quantities.RESOURCE_FIELDS}
     return {name: value for name, value in values.items() if value is not None}
@@ -122,7 +130,7 @@ def _find_ranks_without_gpus(
 ) -> Iterator[ConfigProblem]:
     if not isinstance(config, Elastic) or isinstance(config.nproc_per_node, str):
         return
-    gpus = granted["gpu"].whole if "gpu" in granted else 0
+    gpus = _count_gpus(granted)
     if 0 < gpus < config.nproc_per_node:
         remedy = (
             f"is more than the {gpus} GPUs of a node, and each rank needs its own; write at most {gpus}, "

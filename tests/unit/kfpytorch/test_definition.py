@@ -62,6 +62,7 @@ WITH_GPU_SIDECAR = {"containers": [container(), container("b", limits={"nvidia.c
             ("requests.cpu=('1', '2'): must be one value; a request with its limit goes into resources=",),
         ),
         ({"environment": {"A": 1, "B": ""}}, ("environment['A']=1: must be text",)),
+        ({"pod_template": {"spec": {}}}, ("pod_template={'spec': {}}: must be a PodTemplate(...)",)),
         ({"requests": Resources(gpu="4")}, (TOO_MANY,)),
         ({"requests": Resources(gpu="8"), "limits": Resources(gpu="4")}, (TOO_MANY,)),
         ({"resources": Resources(gpu=4)}, (TOO_MANY,)),
@@ -139,7 +140,15 @@ def test_nproc_per_node_keyword_is_encoded_as_the_granted_amount(
     assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == count
 
 
-@pytest.mark.parametrize(("word", "arguments"), [("gpu", {"requests": CPU}), ("cpu", {}), ("auto", {})])
+@pytest.mark.parametrize(
+    ("word", "arguments"),
+    [
+        ("gpu", {"requests": CPU}),
+        ("gpu", {"pod_template": pod({"containers": [container(limits={"nvidia.com/gpu": "0.5"})]})}),
+        ("cpu", {}),
+        ("auto", {}),
+    ],
+)
 def test_nproc_per_node_keyword_without_a_known_amount_is_rejected_for_several_nodes(
     word: str, arguments: dict[str, Any]
 ) -> None:
