@@ -114,6 +114,14 @@ SMALL_QUOTA = build_object("team", spec={"hard": {"requests.cpu": "1"}})
 HALF_USED = {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1"}}
 FULL_QUOTA = build_object("team", spec={"hard": {"requests.cpu": "2"}}, status=HALF_USED)
 PARENT_QUEUE = queue("all", "kueue.x-k8s.io/v1beta1", "ClusterQueue")
+OLD_SCHEMA = {"spec": {"names": {"kind": "TrainJob"}, "versions": [{"name": "v1alpha1"}]}}
+SIDECAR = {"name": "x", "env": [{"name": "A", "value": "b"}]}
+GROUP = {"scheduling.x-k8s.io/pod-group": "g"}
+ONE_PORT = {"ports": [{"port": 23456}]}
+ON_GPU, ONE_CPU, TWO_CPUS = (role(requests=each) for each in ({GPU: "1"}, {"cpu": "1"}, {"cpu": "2"}))
+NO_WEBHOOK = DryRunReply(message="failed calling webhook")
+INVALID = DryRunReply(reason="Invalid", message="spec is wrong")
+STORED = DryRunReply(stored={})
 NODES, DEPLOYMENTS, POLICIES = Subject.NODES, Subject.DEPLOYMENTS, Subject.POLICIES
 
 CASES: Mapping[str, Facts] = {
@@ -128,22 +136,15 @@ CASES: Mapping[str, Facts] = {
     "operator-outdated": facts({DEPLOYMENTS: [operator(tag="v1.5.0")]}),
     "operator-wrong-scope": facts({DEPLOYMENTS: [operator("--namespace=ml")]}),
     "operator-not-reconciling": facts({Subject.JOBS: [LATE]}, now=datetime(2026, 1, 2, tzinfo=timezone.utc)),
-    "webhook-unreachable": facts(invalid_reply=DryRunReply(message="failed calling webhook")),
-    "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=DryRunReply(stored={})),
+    "webhook-unreachable": facts(invalid_reply=NO_WEBHOOK),
+    "webhook-missing": facts({DEPLOYMENTS: [operator()]}, invalid_reply=STORED),
     "trainer-crd-missing": facts(task=TRAIN_JOB),
-    "trainer-crd-outdated": facts(
-        {Subject.JOB_SCHEMA: [{"spec": {"names": {"kind": "TrainJob"}, "versions": [{"name": "v1alpha1"}]}}]},
-        task=TRAIN_JOB,
-    ),
+    "trainer-crd-outdated": facts({Subject.JOB_SCHEMA: [OLD_SCHEMA]}, task=TRAIN_JOB),
     "trainer-missing": facts(task=TRAIN_JOB),
     "trainer-down": facts({DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0", ready=0)]}, task=TRAIN_JOB),
-    "trainer-webhook-unreachable": facts(
-        job_reply=DryRunReply(message="failed calling webhook"), task=TRAIN_JOB
-    ),
+    "trainer-webhook-unreachable": facts(job_reply=NO_WEBHOOK, task=TRAIN_JOB),
     "trainer-webhook-missing": facts(
-        {DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0"), TRAINER]},
-        invalid_reply=DryRunReply(stored={}),
-        task=TRAIN_JOB,
+        {DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0"), TRAINER]}, invalid_reply=STORED, task=TRAIN_JOB
     ),
     "gang-rejected": facts(gang_problems=[PROBLEM]),
     "gang-crd-missing": facts(gang=BACKEND),
@@ -165,55 +166,42 @@ CASES: Mapping[str, Facts] = {
     "queue-too-small": facts(
         {Subject.QUEUES: [queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})]},
         gang=GangSettings(scheduler="volcano", queue="team"),
-        task=role(requests={"cpu": "1"}),
+        task=ONE_CPU,
     ),
     "queue-uncovered": facts(
-        {Subject.QUEUES: [LOCAL], Subject.PARENT_QUEUES: [PARENT_QUEUE]},
-        gang=KUEUE,
-        task=role(requests={"cpu": "1"}),
+        {Subject.QUEUES: [LOCAL], Subject.PARENT_QUEUES: [PARENT_QUEUE]}, gang=KUEUE, task=ONE_CPU
     ),
     "priority-class-missing": facts(task=role(priorityClassName="urgent")),
     "workload-priority-class-missing": facts(
-        task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}),
-        gang=KUEUE,
+        task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}), gang=KUEUE
     ),
     "task-rejected": facts(task=PlannedTask(problems=[PROBLEM])),
     "template-missing": facts(settings=TEMPLATED),
-    "job-rejected": facts(job_reply=DryRunReply(reason="Invalid", message="spec is wrong")),
-    "pod-rejected": facts(pod_replies={"worker": DryRunReply(reason="Invalid", message="spec is wrong")}),
-    "job-changed": facts(task=task_of({"spec": {"a": 1}}), job_reply=DryRunReply(stored={})),
-    "pod-changed": facts(task=role(), pod_replies={"worker": DryRunReply(stored={})}),
-    "template-containers": facts(
-        {Subject.TEMPLATES: [template(containers=[{"name": "x", "env": [{"name": "A", "value": "b"}]}])]},
-        settings=TEMPLATED,
-    ),
+    "job-rejected": facts(job_reply=INVALID),
+    "pod-rejected": facts(pod_replies={"worker": INVALID}),
+    "job-changed": facts(task=task_of({"spec": {"a": 1}}), job_reply=STORED),
+    "pod-changed": facts(task=role(), pod_replies={"worker": STORED}),
+    "template-containers": facts({Subject.TEMPLATES: [template(containers=[SIDECAR])]}, settings=TEMPLATED),
     "template-gang": facts({Subject.TEMPLATES: [template(schedulerName=COSCHEDULING)]}, settings=TEMPLATED),
-    "template-placeholder": facts(
-        {Subject.TEMPLATES: [template({"labels": {"scheduling.x-k8s.io/pod-group": "g"}})]},
-        settings=TEMPLATED,
-    ),
-    "quota-too-small": facts({Subject.QUOTAS: [SMALL_QUOTA]}, task=role(requests={"cpu": "2"})),
-    "quota-full": facts({Subject.QUOTAS: [FULL_QUOTA]}, task=role(requests={"cpu": "2"})),
+    "template-placeholder": facts({Subject.TEMPLATES: [template({"labels": GROUP})]}, settings=TEMPLATED),
+    "quota-too-small": facts({Subject.QUOTAS: [SMALL_QUOTA]}, task=TWO_CPUS),
+    "quota-full": facts({Subject.QUOTAS: [FULL_QUOTA]}, task=TWO_CPUS),
     "limit-range": facts(
         {Subject.LIMIT_RANGES: [build_object("most")]},
         pod_replies={"worker": DryRunReply(message="maximum cpu usage per Container is 1, but limit is 2")},
     ),
     "no-ready-node": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
     "node-selector": facts({NODES: [node()]}, task=role(nodeSelector={"pool": "a"})),
-    "node-taints": facts(
-        {NODES: [{**node(**{GPU: "8"}), "spec": {"taints": TAINTS}}]}, task=role(requests={GPU: "1"})
-    ),
-    "device-missing": facts({NODES: [node()]}, task=role(requests={GPU: "1"})),
-    "mig-profile": facts({NODES: [node(**{"nvidia.com/mig-1g.5gb": "1"})]}, task=role(requests={GPU: "1"})),
+    "node-taints": facts({NODES: [{**node(**{GPU: "8"}), "spec": {"taints": TAINTS}}]}, task=ON_GPU),
+    "device-missing": facts({NODES: [node()]}, task=ON_GPU),
+    "mig-profile": facts({NODES: [node(**{"nvidia.com/mig-1g.5gb": "1"})]}, task=ON_GPU),
     "replica-too-large": facts({NODES: [node()]}, task=role(requests={"cpu": "8"})),
     "gang-too-large": facts({NODES: [node()]}, task=role(2, requests={"cpu": "3"})),
     "device-plugin": facts({NODES: [node({"nvidia.com/gpu.present": "true"})]}),
     "network-ingress": facts({POLICIES: [policy("Ingress")]}, task=PAIR),
     "network-egress": facts({POLICIES: [policy("Egress")]}, task=PAIR),
-    "network-ports": facts(
-        {POLICIES: [policy("Ingress", ingress=[{"ports": [{"port": 23456}]}])]}, task=PAIR
-    ),
-    "network-dns": facts({POLICIES: [policy("Egress", egress=[{"ports": [{"port": 23456}]}])]}, task=PAIR),
+    "network-ports": facts({POLICIES: [policy("Ingress", ingress=[ONE_PORT])]}, task=PAIR),
+    "network-dns": facts({POLICIES: [policy("Egress", egress=[ONE_PORT])]}, task=PAIR),
     "dns-not-ready": facts(),
     "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
     "pod-security": facts(pod_replies={"worker": DryRunReply(message='violates PodSecurity "restricted"')}),
