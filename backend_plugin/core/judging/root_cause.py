@@ -135,7 +135,7 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
-    """Return the files written at most a minute before the first of `ends`, or without a known time."""
+    """Return the files written after the first of `ends` or a minute before it, and those without a time."""
     since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 

@@ -13,7 +13,7 @@ from backend_plugin.core.values import JsonValue, Manifest
 def build_job_metadata(
     template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest, *, longest_name: int
 ) -> Manifest:
-    """Return the metadata of a job; run overrides task template, and this the pod template `pod`."""
+    """Return a job's metadata from its pod, the task template and the run; a later source wins."""
     template_metadata = template.metadata.metadata
     metadata = get_mapping(pod, "metadata")
     owners = names.build_owner_references(run.owner)

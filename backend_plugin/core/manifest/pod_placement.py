@@ -13,7 +13,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_pod_settings(spec: Fields, run: Attempt, settings: Settings, *, resources: Iterable[str]) -> Fields:
-    """Return a spec with the pod-level fields of the platform; `resources` may have tolerations there."""
+    """Return a spec with the platform's pod-level fields, and with its tolerations for `resources`."""
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
     if run.is_interruptible:

@@ -103,7 +103,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
-    """The support of one gang scheduler; there are two if operator or server can create its pod groups."""
+    """The data and functions that support one gang scheduler, for one creator of its pod groups."""
 
     marks: Callable[[GangSpec], SchedulingFields]
     """Return the fields, labels and annotations of a job for its gang."""
