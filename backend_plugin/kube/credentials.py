@@ -157,7 +157,8 @@ class KubeconfigCredentials:
             is_malformed = isinstance(loader, AttributeError | LookupError | TypeError)
             what = "is not a valid kubeconfig" if is_malformed else loader
             raise CredentialsUnusable(
-                f"kubeconfig {self._files}: {what}; name a kubeconfig and a context that kubectl can use"
+                f"kubeconfig {self._files}: {what}; "
+                "name a kubeconfig and a context that `kubectl config get-contexts` prints"
             ) from loader
         if not is_loaded:
             self._loader, self._file_states = loader, file_states
