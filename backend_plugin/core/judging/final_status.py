@@ -82,6 +82,35 @@ def _select_error_files(
 def _list_terminations(
     observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
+    """Return all terminations that may have ended the job.
+
+    If no termination can be the root cause, search again without the deletion times of failed pods: the clock
+    of a node may be ahead, so that a pod appears to have failed after its deletion.
+    """
+    pods, ended = observed.pods, get_end_time(observed.job, condition)
+    ends = _list_known_terminations(observed, condition, exit_codes)
+    if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
+        return ends
+    undeleted = tuple(
+        structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod for pod in pods
+    )
+    return _list_known_terminations(structs.replace(observed, pods=undeleted), condition, exit_codes)
+
+
+def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
+    """True if it is certain that the failure of one of `pods` has ended the job.
+
+    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), no replica is
+    missing in `pods`, and no limit, such as a deadline, ended the job. `condition` reports the end.
+    """
+    if job is None or condition is None or job.clean_pod_policy != "All":
+        return False
+    return len(pods) >= job.replicas and _find_limit(job, condition) is None
+
+
+def _list_known_terminations(
+    observed: Observed, condition: Condition | None, exit_codes: ExitCodes
+) -> list[ReplicaTermination]:
     """Return the terminations of pods, and those in events and error files, that may have ended the job.
 
     If all these replicas ended only because they were stopped, and no deadline ended the job, return the

@@ -1,7 +1,7 @@
 """Selection of the root cause among the terminations that pods, error files and events report."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from signal import SIGABRT, SIGKILL, SIGTERM
@@ -46,6 +46,14 @@ def select_root_cause(
         return _compute_sort_key(death, late=late, worded=worded)
 
     return min(ends, key=get_sort_key, default=None)
+
+
+def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -> bool:
+    """True if at least one termination may have caused the others and the end of the job."""
+    return any(
+        _can_precede_job_end(each) if _is_after_job_end(each, ended) else is_possible_cause(each)
+        for each in ends
+    )
 
 
 def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from signal import SIGKILL, SIGTERM
+from signal import SIGABRT, SIGKILL, SIGTERM
 from typing import Final, TypeAlias
 
 import msgspec
@@ -157,6 +157,12 @@ def is_pod_alive(pod: Pod) -> bool:
     """True if a pod is running or pending, is not deleted or disrupted, and its trainer has not ended."""
     has_ended = pod.phase not in ("Pending", "Running") or pod.termination is not None
     return not has_ended and pod.deleted is None and pod.disrupted is None
+
+
+def has_failed_by_itself(pod: Pod) -> bool:
+    """True if a pod failed with an exit code other than 0 and those of SIGABRT, SIGKILL and SIGTERM."""
+    death = find_pod_termination(pod, {}) if pod.phase == "Failed" else None
+    return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
 
 
 def find_unready_time(pod: Pod) -> datetime | None:

@@ -237,7 +237,12 @@ AHEAD = {
     "host memory minutes ahead": (JOB, (build_ended_pod("worker-0", 137, "OOMKilled", finished=400),), (LOST_PEER,), OOM, "worker-0 failed: OOMKilled"),
     "both clocks are ahead": (JOB, (), ({**LOST_PEER, "error": {**LOST_PEER["error"], "timestamp": at(390)}}, error_file(timestamp=at(400))), ERROR, "worker-0 failed: ValueError"),
     "before those that got SIGTERM": (JOB, (going(build_ended_pod("master-0", 143, finished=101)), build_ended_pod("worker-0", 3, finished=105)), (), EXIT, "worker-0 failed: exit code 3"),
+    # The operator deletes all pods, including the one that ended the job.
+    "all are cleaned up": (ALL, (going(build_ended_pod("worker-0", 3, finished=396)), going(build_ended_pod("master-0", 143, finished=101))), (), EXIT, "worker-0 failed: exit code 3"),
+    "all are cleaned up, and one lost its peer": (ALL, (going(build_ended_pod("worker-0", 3, finished=396)), going(PEER_ENDED)), (LOST_PEER,), EXIT, "worker-0 failed: exit code 3"),
+    "all are cleaned up, and one has written why": (ALL, (going(build_ended_pod("worker-0", 1, finished=396)), going(PEER_ENDED)), (LOST_PEER, error_file(timestamp=at(395))), ERROR, "worker-0 failed: ValueError"),
     "all are cleaned up, and one had no memory": (ALL, (going(build_ended_pod("worker-0", 137, "OOMKilled", finished=396)), going(PEER_ENDED)), (LOST_PEER,), OOM, "worker-0 failed: OOMKilled"),
+    "all are cleaned up, and one crashed": (ALL, (going(build_ended_pod("worker-0", 139, finished=396)), going(running("master-0"))), (), ("FAILED", "SIGSEGV", "user-error"), "worker-0 failed: killed by SIGSEGV"),
 }  # fmt: skip
 
 
