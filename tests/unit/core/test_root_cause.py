@@ -37,16 +37,9 @@ def limit(**policy):
 
 
 def restarted(name: str, code: int, reason: str = "Error", times: int = 3, **more):
-    last = {"exitCode": code, "reason": reason, "finishedAt": at(90)}
-    return pod(
-        name,
-        container={
-            "restartCount": times,
-            "state": {"running": {"startedAt": at(92)}},
-            "lastState": {"terminated": last},
-        },
-        **more,
-    )
+    last = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at(90)}}
+    state = {"running": {"startedAt": at(92)}}
+    return pod(name, container={"restartCount": times, "state": state, "lastState": last}, **more)
 
 
 LOST = "RuntimeError: [third_party/gloo/x] Connection closed by peer"
@@ -140,9 +133,8 @@ def test_root_cause_is_the_first_of_many_terminations(job, pods, more, expected,
 
 
 DONE = build_event("PyTorchJobSucceeded", "PyTorchJob j is successfully completed.")
-OVER = build_event(
-    "PyTorchJobFailed", "Job j has failed because it was active longer than specified deadline"
-)
+TOO_LONG = "Job j has failed because it was active longer than specified deadline"
+OVER = build_event("PyTorchJobFailed", TOO_LONG)
 KILLED = build_event("ExitedWithCode", "Pod: ns.j-worker-0 exited with code 137")
 GONE = {
     "its operator reported success": ((), {"events": [DONE]}, ("SUCCEEDED", "Succeeded", None)),
@@ -181,19 +173,13 @@ def restarting(*conditions, clean: str = "All", kind: str = "Master", **elastic)
     made = job(*conditions, workers=2, cleanPodPolicy=clean)
     specs = made["spec"]["pytorchReplicaSpecs"]
     roles = specs if kind == "Master" else ["Worker"]
-    made["spec"] |= {
-        "pytorchReplicaSpecs": {role: {**specs[role], "restartPolicy": "OnFailure"} for role in roles},
-        **elastic,
-    }
+    restarted = {role: {**specs[role], "restartPolicy": "OnFailure"} for role in roles}
+    made["spec"] |= {"pytorchReplicaSpecs": restarted, **elastic}
     return made
 
 
-ANEW = {
-    "container": {
-        "restartCount": 1,
-        "state": {"terminated": {"exitCode": 0, "startedAt": at(92), "finishedAt": at(99)}},
-    }
-}
+DONE_AT_LAST = {"terminated": {"exitCode": 0, "startedAt": at(92), "finishedAt": at(99)}}
+ANEW = {"container": {"restartCount": 1, "state": DONE_AT_LAST}}
 CLEANED = {
     "a worker that ended well is being cleaned up": (restarting(SUCCEEDED), (going(pod("worker-0", "Succeeded", **ANEW), 101),), error_file(), "SUCCEEDED"),
     "a worker that ended with zero when it was stopped": (restarting(SUCCEEDED), (going(pod("worker-0", "Succeeded", **ANEW), 95),), error_file(), "FAILED"),
@@ -250,9 +236,7 @@ def signalled(exception: str):
     return error_file(exception=exception, timestamp=at(104))
 
 
-DEADLINE = condition(
-    "Failed", message="Job j has failed because it was active longer than specified deadline"
-)
+DEADLINE = condition("Failed", message=TOO_LONG)
 LATE = {
     "another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST_PEER,), EXIT, "worker-1 failed: exit code 3"),
     "another was first, and had no memory": (JOB, (build_ended_pod("worker-1", 137, "OOMKilled", finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST_PEER,), OOM, "worker-1 failed: OOMKilled"),
