@@ -20,6 +20,10 @@ SCALARS = (
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FIELDS) | st.text(), inner)
 )
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers(-(2**53), 2**53) | st.text(),
+    lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
+)
 
 
 @given(st.sampled_from([*KINDS, "{quantity}", "[string]"]), JSON)
@@ -42,12 +46,6 @@ def test_formatted_quantity_is_parsed_to_the_same_value(text):
         return
     assert parse(quantity.text) == quantity
     assert parse(quantity.text).text == quantity.text
-
-
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers(-(2**53), 2**53) | st.text(),
-    lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
-)
 
 
 @given(st.dictionaries(st.text(), PLAIN, max_size=4))

@@ -18,17 +18,15 @@ BOTH = {**OPERATOR, **TRAINER}
 PLACE = "project-development"
 TORCH, TRAIN = "pytorchjob", "trainjob"
 IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
+NO_PODS = "The job is a TrainJob: no pod of training-operator is available."
+NO_KIND = "The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org."
+IS_UP = "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and training-operator is not known to be down."
 
 
 def select(apis=None, custom=ONE, down=(), **ours) -> DialectSelection:
     platform = settings.read({"kfpytorch": {key.replace("_", "-"): value for key, value in ours.items()}})
     found = NOTHING if apis is None else Capabilities(apis=apis, unavailable_operators=down)
     return select_dialect(platform.kfpytorch, decoded(custom), found)
-
-
-NO_PODS = "The job is a TrainJob: no pod of training-operator is available."
-NO_KIND = "The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org."
-IS_UP = "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and training-operator is not known to be down."
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,12 @@ REFS = st.builds(
     refusal=st.none() | st.text(),
 )
 REF = JobRef(dialect=DEFAULT.name, namespace="ns", name="f1-n0-0", output_prefix="s3://b/0")
+OLD, NEW = b"the key of last year", b"the key of this year"
+KEYS = SigningKeys(keys=(NEW, OLD))
+UNSIGNED = replace(KEYS, accepts_unsigned=True)
+PREFIX = "kfpytorch.flyte.org/output-prefix"
+UNSIGNED_DATA, ODD_DATA = job_ref.encode(REF), job_ref.encode(REF) + b"\x4a\x01x"
+BEFORE, AFTER = SigningKeys(keys=(OLD,)), SigningKeys(keys=(NEW,))
 
 
 @given(REFS)
@@ -45,12 +51,6 @@ def test_bytes_without_a_job_reference_are_rejected(data):
         job_ref.decode(data)
 
 
-OLD, NEW = b"the key of last year", b"the key of this year"
-KEYS = SigningKeys(keys=(NEW, OLD))
-UNSIGNED = replace(KEYS, accepts_unsigned=True)
-PREFIX = "kfpytorch.flyte.org/output-prefix"
-
-
 def job(**annotations: str):
     return {"metadata": {"namespace": "ns", "name": "j", "annotations": {PREFIX: "s3://b/0", **annotations}}}
 
@@ -72,10 +72,6 @@ def test_changed_field_invalidates_the_signature_of_a_reference(field):
     signature = job_ref.encode(REF, KEYS)[-34:]
     changed = job_ref.encode(replace(REF, **{field: "other"})) + signature
     assert not job_ref.is_authentic(changed, UNSIGNED)
-
-
-UNSIGNED_DATA, ODD_DATA = job_ref.encode(REF), job_ref.encode(REF) + b"\x4a\x01x"
-BEFORE, AFTER = SigningKeys(keys=(OLD,)), SigningKeys(keys=(NEW,))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ SILENCE = "no scheduler has reported anything about its pods: "
 LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
 FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
 NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
+WAITS = [pod(f"worker-{index}", "Pending", node="") for index in (0, 1)]
 
 
 def test_scheduler_that_does_not_run_is_named_after_a_delay():
@@ -58,9 +59,6 @@ def test_foreign_pod_group_under_the_name_of_the_job_has_a_warning():
     assert "waits" not in result.info
     (note,) = result.info["notes"]
     assert note.startswith("a PodGroup j existed before the job and does not belong to it")
-
-
-WAITS = [pod(f"worker-{index}", "Pending", node="") for index in (0, 1)]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ from kfpytorch_common.quantity import parse
 
 GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
 RESTARTING = condition("Restarting", message="")
+OF_GPUS = "4 nvidia.com/gpu in queue team-a: 8 requested, 4 free"
+CPUS = ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))
+REFUSAL = 'pods "j-worker-3" is forbidden: exceeded quota: gpu'
+LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
 
 
 @pytest.mark.parametrize(
@@ -80,10 +84,6 @@ def wait(*lacks, **fields):
     return PendingReason(**{**known, "shortages": lacks, **fields})
 
 
-OF_GPUS = "4 nvidia.com/gpu in queue team-a: 8 requested, 4 free"
-CPUS = ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))
-
-
 @pytest.mark.parametrize(
     ("waiting", "sentence"),
     [
@@ -105,10 +105,6 @@ def test_shortage_of_the_nodes_is_not_one_of_the_queue_that_admitted_the_job():
     sentence = "waiting for 4 nvidia.com/gpu in %s: 8 requested, 4 free"
     assert format_sentence(wait(of_nodes), gang, {}) == sentence % "the cluster"
     assert format_sentence(wait(GPUS), gang, {}) == sentence % "queue team"
-
-
-REFUSAL = 'pods "j-worker-3" is forbidden: exceeded quota: gpu'
-LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
 
 
 def refused(seconds):

@@ -55,6 +55,7 @@ AS_ROOT = {"runAsUser": "root"}
 TYPO = {"effect": "NoSchedul"}
 COUNT = parsers.build_count_parser(1, 9)
 CHOICE = parsers.build_choice_parser("a", "b")
+BY_CAUSE = "kfpytorch.timeouts.queue-timeout-by-cause"
 
 
 def test_empty_settings_are_flyte_defaults():
@@ -140,9 +141,6 @@ def test_log_links_are_read_from_our_settings():
         templates=(LogTemplate(name="a", template_uris=("u",), show_while_pending=True),),
         dynamic_log_links={"vscode": LogTemplate(name="vscode", display_name="VS Code")},
     )
-
-
-BY_CAUSE = "kfpytorch.timeouts.queue-timeout-by-cause"
 
 
 def by_cause(timeouts: dict[str, str]):

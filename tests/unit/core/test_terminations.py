@@ -55,6 +55,7 @@ LABEL = "Traceback (most recent call last):\n" + FRAME.format("/root/data.py", 3
 LOST = "RuntimeError: [/pytorch/third_party/gloo/pair.cc:561] Connection closed by peer [10.0.0.1]:1"
 LOST_PEER = error_file("j-master-0", "RuntimeError: [third_party/gloo/x] Connection closed by peer")
 RUN = (running("master-0"), running("worker-0"))
+RAISED = 'Traceback (most recent call last):\n  File "/app/s3.py", line 9, in download\n    read()\nNotFound: no bucket'
 
 
 @pytest.mark.parametrize(("worker", "file", "now", "phase"), COUNTING.values(), ids=COUNTING)
@@ -98,9 +99,6 @@ def test_single_failure_has_its_own_cause_and_message(pods, files, expected, lin
     result = verdict(job(FAILED), *pods, error_files=files)
     assert short(result) == expected
     assert result.message.startswith(line)
-
-
-RAISED = 'Traceback (most recent call last):\n  File "/app/s3.py", line 9, in download\n    read()\nNotFound: no bucket'
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,13 @@ from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.judging import JudgingSettings
 from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
 
+ENDED = [build_ended(0, finished=80), build_ended(1, finished=90)]
+ANNOTATION = "kfpytorch.flyte.org/run-start"
+RULES = JudgingContext(deadlines=Deadlines(active_seconds=100))
+RESUMED = {"type": "Suspended", "status": "False", "reason": "Resumed", "lastTransitionTime": at(60)}
+OURS = {"manager": "kfpytorch.flyte.org/connector"}
+KUEUE = {"manager": "kueue.x-k8s.io/manager"}
+
 
 def derive(job, *pods, **more) -> list[tuple[str, str, float | None]]:
     """Return the type, reason and time of each condition."""
@@ -104,9 +111,6 @@ def test_job_starts_when_all_nodes_of_the_first_attempt_exist():
     assert get_start(build_pod(0, created=3)) is None
     assert get_start(build_pod(0, created=3), build_pod(1, created=8)) == parse_time(at(8))
     assert get_start(build_pod(0, created=30, attempt=1)) == BEGAN
-
-
-ENDED = [build_ended(0, finished=80), build_ended(1, finished=90)]
 
 
 @pytest.mark.parametrize(
@@ -209,11 +213,6 @@ def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded():
     assert status.death.failure.replica == "node-1"
 
 
-ANNOTATION = "kfpytorch.flyte.org/run-start"
-RULES = JudgingContext(deadlines=Deadlines(active_seconds=100))
-RESUMED = {"type": "Suspended", "status": "False", "reason": "Resumed", "lastTransitionTime": at(60)}
-
-
 def build_started_job(start: float | None, *conditions):
     """Build a job with a recorded start."""
     job = build_job(*conditions, max_restarts=2)
@@ -272,10 +271,6 @@ def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job():
     assert find_start(build_job(), *nodes, rules=platform) == at(5)
     other = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
     assert find_start(other) is None
-
-
-OURS = {"manager": "kfpytorch.flyte.org/connector"}
-KUEUE = {"manager": "kueue.x-k8s.io/manager"}
 
 
 def build_workload(status: str = "True", **metadata):

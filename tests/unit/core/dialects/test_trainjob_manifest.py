@@ -21,6 +21,8 @@ FIXED = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas":
 JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
 MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
 OF_MPI = {**FIXED, **MPI}
+LABELLED = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}
+WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
 
 
 def get_pod(custom, **fields):
@@ -254,10 +256,6 @@ def plan_with_variable(text: str):
     container = {"name": "primary", "env": [{"name": "TEXT", "value": text}]}
     template = {"podTemplate": {"spec": {"containers": [container]}}}
     return get_environment({**REPLICAS, "kfpytorch": {"master": template, "worker": template}})
-
-
-LABELLED = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}
-WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
 
 
 def of_worker(**placement):

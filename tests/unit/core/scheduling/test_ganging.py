@@ -29,6 +29,10 @@ IN_ROOT_A = {"scheduler": "yunikorn", "queue": "root.a"}
 GROUP = '{"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {}}'
 TWO = {"workerReplicas": {"replicas": 2}}
 COSCHEDULING = {"spec": {"schedulerName": "scheduler-plugins-scheduler"}}
+IN_GROUP = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}}
+TASK_GROUP = "yunikorn.apache.org/task-group"
+BY_BACKEND = "{scheduler: coscheduling, pod-groups-by: backend} in the settings, or"
+YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP}s": ""}}}
 
 
 def planned(ganging, custom=FIVE, **task):
@@ -243,12 +247,6 @@ def warnings(template, custom=TWO, section=None, found: Capabilities = NOTHING) 
     stored = {"metadata": {"namespace": "flyte", "name": "t"}, "template": {**template, "spec": spec}}
     platform = settings.read({"default-pod-template-name": "t", **(section or {})})
     return [*plan(a_template(custom), a_run(), platform, [stored], found).warnings]
-
-
-IN_GROUP = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}}
-TASK_GROUP = "yunikorn.apache.org/task-group"
-BY_BACKEND = "{scheduler: coscheduling, pod-groups-by: backend} in the settings, or"
-YUNIKORN = {"metadata": {"annotations": {f"{TASK_GROUP}-name": "", f"{TASK_GROUP}s": ""}}}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,11 @@ AUTO = {"scheduler": "auto"}
 KUEUE_API = "kueue.x-k8s.io"
 KUEUE = {"queues": {"kueue": ("default", "team-a")}, "suspends_jobs": True}
 PRIORITY = {"queue": "b", "minMember": 3, "priorityClassName": "high"}
+COSCHEDULING = "scheduler-plugins-scheduler scheduling.x-k8s.io/v1alpha1"
+VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
+NO_GANG = "No gang, and jobs of several replicas may block each other: no scheduler found"
+UNKNOWN_OPERATOR = {"operator_scheduler": None, "unknown": {"operator_scheduler": "forbidden; add {x}"}}
+FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
 
 
 def has(*groups: str, **fields) -> Capabilities:
@@ -43,12 +48,6 @@ def describe_plan(made: Plan) -> tuple[str, str]:
     group = made.manifests[1]["apiVersion"] if made.manifests[1:] else ""
     queue = labels.get("kueue.x-k8s.io/queue-name", "")
     return " ".join(filter(None, [scheduler, policy, str(group)])), queue
-
-
-COSCHEDULING = "scheduler-plugins-scheduler scheduling.x-k8s.io/v1alpha1"
-VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
-NO_GANG = "No gang, and jobs of several replicas may block each other: no scheduler found"
-UNKNOWN_OPERATOR = {"operator_scheduler": None, "unknown": {"operator_scheduler": "forbidden; add {x}"}}
 
 
 @pytest.mark.parametrize(
@@ -276,9 +275,6 @@ def test_gang_settings_decide_on_group_creation_and_detection():
     allowed = {"volcano": {"pod-groups-by": "backend"}}
     assert read(**{"scheduler": "kai", "allowed-schedulers": allowed}) == (True, False)
     assert read(**{"by-namespace": {"a": {"scheduler": "kai"}}}) == (False, False)
-
-
-FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
 
 
 def test_capabilities_that_could_not_be_probed_keep_their_last_value():
