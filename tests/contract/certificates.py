@@ -14,8 +14,6 @@ from backend_plugin.shell.credentials import Tls
 
 
 class Authority:
-    """A certificate authority."""
-
     def __init__(self, name: str = "authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)

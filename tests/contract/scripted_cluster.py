@@ -105,7 +105,6 @@ class ScriptedCluster:
         return {"ownerReferences": owners} if manifest["kind"] == "Pod" and owners else {}
 
     def status(self, name: str, status: Any) -> None:
-        """Write the status of a job, as the operator does."""
         (stored,) = (each for key, each in self.objects.items() if key[0] == "PyTorchJob" and key[2] == name)
         self.apply({**stored, "status": status})
 
@@ -119,7 +118,6 @@ class ScriptedCluster:
             self._notify(lambda sink: sink.drop_record({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
 
     def relist(self) -> None:
-        """Send a new list, as after a broken watch."""
         for sink in self._sinks:
             self._list(sink)
 

@@ -35,8 +35,6 @@ EXITED = {"terminated": _ENDED}
 
 
 class FewNodes:
-    """The nodes of an embedded cluster."""
-
     def __init__(self, *names: str) -> None:
         self.states = dict.fromkeys(names, "ready")
 
@@ -120,8 +118,6 @@ def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **fiel
 
 @dataclass
 class ServedJobs:
-    """A server that is running."""
-
     endpoint: str
     cluster: ScriptedCluster
     nodes: FewNodes
@@ -137,11 +133,9 @@ class ServedJobs:
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(60)
 
     def succeed(self, job: str) -> None:
-        """Write the status of a job that has succeeded."""
         self.do(lambda: self.cluster.status(job, status("Created", "Running", "Succeeded")))
 
     def wait_for_stream(self) -> None:
-        """Wait until a client reads a stream."""
         asyncio.run(wait_until(lambda: self.front.streaming > 0))
 
     def apply(self, *manifests: Any) -> None:

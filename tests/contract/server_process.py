@@ -28,8 +28,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @dataclass
 class Serving:
-    """A server that is ready."""
-
     process: "subprocess.Popen[bytes]"
     state: Path
     log: Path
@@ -50,7 +48,6 @@ class Serving:
 
     @property
     def metrics(self) -> MetricsPage:
-        """The metrics of a server with ``--metrics-port``."""
         (port,) = re.findall(r"metrics at http://127\.0\.0\.1:(\d+)/", self.log.read_text())
         return MetricsPage(int(port))
 

@@ -64,8 +64,6 @@ def build_creation(attempt: int = 0, execution: str = "f1", **fields: Any) -> ad
 
 @dataclass
 class Served:
-    """A running server and its environment."""
-
     cluster: ScriptedCluster
     parts: ServerParts
     front: RpcMiddleware
@@ -194,7 +192,6 @@ LABEL = "training.kubeflow.org/"
 
 @asynccontextmanager
 async def ready_server(store: Path, **more: Any) -> AsyncIterator[Served]:
-    """Start a server, and wait until its caches are complete."""
     async with serving(store, **more) as served:
         await wait_until(served.cache.ready.is_set)
         yield served

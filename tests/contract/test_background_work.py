@@ -45,8 +45,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
         await begun.wait()
         orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
         orders.submit(("fetch_job", NAME), lambda: cluster.watch(None), {})  # type: ignore[arg-type]
-        while "delete" not in cluster.calls:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: "delete" in cluster.calls)
 
     tasks: set[asyncio.Task[None]] = set()
     asyncio.run(hosted())
@@ -60,8 +59,7 @@ async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: py
     orders = BackgroundOperations(Metrics())
     cluster.away = True
     orders.submit(("delete_job", NAME), lambda: cluster.delete(NAME), {})
-    while "delete" not in cluster.calls:
-        await asyncio.sleep(0.01)
+    await wait_until(lambda: "delete" in cluster.calls)
     cluster.away = False
     await orders.drain(60)
     assert cluster.objects == {}

@@ -1,10 +1,10 @@
 """Our connector in flytekit's own server, as a stock connector image starts it."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub, AsyncAgentServiceStub
-from serving import build_creation
+from serving import build_creation, wait_until
 
 SERVER = Path(__file__).with_name("flytekit_server.py")
 MODULE = "backend_plugin.flytekit_connector"
@@ -65,10 +65,7 @@ def phase(stub: AsyncAgentServiceStub, reference: bytes) -> str:
 
 
 def wait_for_phase(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -> None:
-    deadline = time.monotonic() + 60
-    while (now := phase(stub, reference)) != wanted:
-        assert time.monotonic() < deadline, now
-        time.sleep(0.1)
+    asyncio.run(wait_until(lambda: phase(stub, reference) == wanted))
 
 
 @pytest.mark.timeout(180)

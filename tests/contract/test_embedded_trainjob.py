@@ -57,7 +57,6 @@ class Jobs:
         return message.partition("\n")[0]
 
     async def succeed(self, command: str, **custom: Any) -> None:
-        """Create a job, and return when it has succeeded."""
         self.served.leave("outputs.pb")
         await self.wait_for_phase(await self.create(command, **custom), "SUCCEEDED")
 

@@ -157,7 +157,6 @@ OK = grpc.StatusCode.OK
 async def call_server(
     served: TinyServed, root: bytes, key: bytes | None = None, chain: bytes | None = None
 ) -> bytes:
-    """Call the server over a new connection."""
     credentials = grpc.ssl_channel_credentials(root, key, chain)
     async with grpc.aio.secure_channel(served.address, credentials) as channel:
         return await served.echo(channel)

@@ -117,7 +117,6 @@ MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise,
 
 
 def mutated(message: Message, dice: random.Random) -> bytes:
-    """Apply a random mutation."""
     return dice.choice(MUTATIONS)(message, dice)
 
 

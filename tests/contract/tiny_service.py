@@ -57,8 +57,6 @@ class Tiny:
 
 @dataclass
 class TinyServed:
-    """A server that listens."""
-
     tiny: Tiny
     server: GrpcServer
     metrics: Metrics
@@ -114,13 +112,11 @@ async def serving(
 
 @asynccontextmanager
 async def calling(**options: Any) -> AsyncIterator[tuple[TinyServed, grpc.aio.Channel]]:
-    """Run a server with these options, and open a channel to it."""
     async with serving(**options) as served, grpc.aio.insecure_channel(served.address) as channel:
         yield served, channel
 
 
 async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
-    """Wait until a condition is true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -141,7 +137,6 @@ async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
 
 
 async def is_answered(answer: Awaitable[Any]) -> bool:
-    """True if a call is answered without an error."""
     try:
         await answer
     except grpc.aio.AioRpcError:

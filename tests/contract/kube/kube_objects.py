@@ -37,8 +37,6 @@ def expired(**details: Any) -> Refusal:
 
 @dataclass
 class Entry:
-    """A change."""
-
     version: int
     type: str
     key: Key

@@ -55,7 +55,6 @@ class Fault:
         )
 
     async def wait(self) -> None:
-        """Wait for the time of `hang`, and for the event `held`."""
         await asyncio.sleep(self.hang)
         while self.held is not None and not self.held.is_set():
             await asyncio.sleep(0.01)
@@ -96,7 +95,6 @@ class KubeServer(ThreadedServer):
         self._port = self.listen(self._port, self._tls() if self._tls else None)
 
     def do(self, what: Callable[[Objects], Any]) -> Any:
-        """Change the objects and wake the watches."""
 
         async def done() -> Any:
             result = what(self.objects)
@@ -331,7 +329,6 @@ async def _begun(request: web.Request, media_type: str = "application/json") -> 
 
 @contextmanager
 def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServer]:
-    """Run a fake API server within the context."""
     server = KubeServer(tls)
     server.start()
     try:
@@ -341,7 +338,6 @@ def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServ
 
 
 def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
-    """Write a kubeconfig for the server."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",

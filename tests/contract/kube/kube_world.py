@@ -142,8 +142,6 @@ def collect_facts(server: KubeServer, directory: Path, **fields: Any) -> Facts:
 
 
 class SetCredentials:
-    """Credentials that a test sets."""
-
     def __init__(self, access: ClusterAccess | None) -> None:
         self.access = access
 
@@ -256,8 +254,6 @@ UNPLACED = {
 
 
 class Playing:
-    """Simulates all of them."""
-
     def __init__(self, server: KubeServer) -> None:
         self._server = server
         (self.job,) = server.list_objects("pytorchjobs")

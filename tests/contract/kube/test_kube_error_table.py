@@ -118,7 +118,6 @@ async def test_response_is_handled_as_its_row_specifies(server, tmp_path, row, e
 
 
 async def result(call: Awaitable[Any]) -> Any:
-    """Return the result of a call, or the type of its error."""
     try:
         return await call
     except (AlreadyExists, RequestRejected, ClusterUnavailable) as error:

@@ -137,7 +137,6 @@ async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
 
 
 async def reference(address: str) -> bytes:
-    """Return the reference of a new job."""
     creation = build_creation(execution="first").SerializeToString()
     async with grpc.aio.insecure_channel(address) as channel:
         _, answer = await send(channel, "CreateTask", creation)

@@ -29,8 +29,6 @@ LOCAL = {"KFPYTORCH_METRICS_HOST": "127.0.0.1"}
 
 
 class Scraped(MetricsPage):
-    """The metrics page of a server process."""
-
     def __init__(self, process: Serving) -> None:
         super().__init__(process.metrics.port)
         self.endpoint = process.endpoint

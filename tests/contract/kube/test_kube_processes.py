@@ -1,5 +1,6 @@
 """``kfpytorch serve --cluster kubernetes`` as a process: its access control, its scans and its end."""
 
+import asyncio
 import json
 import signal
 import time
@@ -16,7 +17,7 @@ from flyteidl.service import agent_pb2_grpc
 from kube_server import Fault, KubeServer, serve
 from kube_world import JOBS, MARK, NAME, build_name, job, metadata, names, ours, reference
 from server_process import Serving
-from serving import NAMESPACE, build_creation
+from serving import NAMESPACE, build_creation, wait_until
 
 from backend_plugin.cli.commands import kfpytorch
 
@@ -66,12 +67,12 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
     ):
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         request = admin.GetTaskRequest(resource_meta=reference("asked"))
-        for _ in range(600):
+
+        def is_marked() -> bool:
             stub.GetTask(request, timeout=60)
-            if names(server) == [name] and MARK in metadata(server, name)["annotations"]:
-                break
-            time.sleep(0.05)
-        assert names(server) == [name]
+            return names(server) == [name] and MARK in metadata(server, name)["annotations"]
+
+        asyncio.run(wait_until(is_marked))
         assert metadata(server, name)["annotations"][MARK] == "other-cluster"
         lines = serving.metrics.text().splitlines()
     assert 'kfpytorch_watches{kind="pods",state="synced"} 1.0' in lines

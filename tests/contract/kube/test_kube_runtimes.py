@@ -234,8 +234,7 @@ def test_unfinished_package_job_is_deleted_after_the_timeout(kube: KubeServer) -
 
 async def test_package_job_is_deleted_if_the_client_cancels(kube: KubeServer) -> None:
     call = asyncio.create_task(async_client.get_runtime_packages("team"))
-    while not list_package_jobs(kube):
-        await asyncio.sleep(0.05)
+    await wait_until(lambda: list_package_jobs(kube) != [])
     call.cancel()
     await asyncio.wait([call])
     await wait_until(lambda: list_package_jobs(kube) == [])
