@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,73 +23,55 @@ POLICY = (
 MODIFIED = "Operation cannot be fulfilled: the object has been modified; please apply your changes again"
 
 
-@dataclass(frozen=True)
-class Example:
-    """An API error and the expected results of create, get and delete: an error, or the value."""
-
-    code: int
-    reason: str = ""
-    message: str = ""
-    body: bytes | None = None
-    expected: tuple[Any, Any, Any] = (ClusterUnavailable, ClusterUnavailable, ClusterUnavailable)
-    requests: int | None = 1
-    """The number of requests. None for more than one."""
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return {"kind": "Status", "code": self.code, "reason": self.reason, "message": self.message}
-
-
-UNCHANGED = (ClusterUnavailable, ClusterUnavailable, None)
+UNAVAILABLE = (ClusterUnavailable, ClusterUnavailable, ClusterUnavailable)
 MISSING = (Misconfigured, ClusterUnavailable, ClusterUnavailable)
 PERMANENT = (RequestRejected, ClusterUnavailable, ClusterUnavailable)
 NO_WEBHOOK = 'failed calling webhook "v.example.com": connection refused'
-ROWS = [  # In the order of the table.
-    [Example(409, "AlreadyExists", "exists", expected=(AlreadyExists, ClusterUnavailable, None))],
-    [Example(409, "Conflict", MODIFIED, requests=None)],
-    [Example(409, "Conflict", "Precondition failed: UID in precondition", expected=UNCHANGED)],
-    [
-        Example(500, "", "etcdserver: request is too large", expected=PERMANENT),
-        Example(413, body=b"too large", expected=PERMANENT),
-    ],
-    [Example(401, "Unauthorized", "who?", requests=None)],
-    [
-        *(Example(code, "Timeout", requests=None) for code in (408, 504)),
-        Example(429, "TooManyRequests", requests=None),
-        Example(502, body=b"<html>Bad Gateway</html>", requests=None),
-        Example(503, "ServiceUnavailable", requests=None),
-        *(Example(500, "InternalError", message, requests=None) for message in ("", NO_WEBHOOK)),
-    ],
-    [Example(404, body=b"404 page not found\n", expected=MISSING)],
-    [Example(code, body=b"<html>") for code in (302, 400, 403, 404, 422)],
-    [
-        Example(code, "Forbidden", message, expected=PERMANENT)
-        for code, message in ((403, DENIED), (400, DENIED), (403, POLICY), (422, POLICY))
-    ],
-    [Example(403, "Forbidden", "x is forbidden: exceeded quota: q", expected=PERMANENT)],
-    [Example(403, "Forbidden", RBAC, expected=MISSING, requests=None)],
-    [
-        Example(403, "Forbidden", message, expected=MISSING)
-        for message in ("because it is being terminated", "cannot set blockOwnerDeletion")
-    ],
-    [
-        Example(404, "NotFound", message, expected=(Misconfigured, None, None))
-        for message in ('namespaces "ns" not found', f'pytorchjobs "{NAME}" not found')
-    ],
-    [
-        Example(400, "BadRequest", "unknown field", expected=PERMANENT),
-        Example(422, "Invalid", "spec: Invalid value", expected=PERMANENT),
-    ],
-    [Example(code, "x", "y") for code in (405, 410, 415, 418)],
+TERMINATING = "because it is being terminated"
+PRECONDITION = "Precondition failed: UID in precondition"
+# The results of create, get and delete, if the request is repeated, and responses: a code with the reason and
+# the message of a `Status`, or with another body. In the order of the table.
+ROWS: list[tuple[tuple[Any, Any, Any], bool, list[tuple[Any, ...]]]] = [
+    ((AlreadyExists, ClusterUnavailable, None), False, [(409, "AlreadyExists", "exists")]),
+    (UNAVAILABLE, True, [(409, "Conflict", MODIFIED)]),
+    ((ClusterUnavailable, ClusterUnavailable, None), False, [(409, "Conflict", PRECONDITION)]),
+    (PERMANENT, False, [(500, "", "etcdserver: request is too large"), (413, b"too large")]),
+    (UNAVAILABLE, True, [(401, "Unauthorized", "who?")]),
+    (
+        UNAVAILABLE,
+        True,
+        [
+            *((code, "Timeout", "") for code in (408, 504)),
+            (429, "TooManyRequests", ""),
+            (502, b"<html>Bad Gateway</html>"),
+            (503, "ServiceUnavailable", ""),
+            *((500, "InternalError", message) for message in ("", NO_WEBHOOK)),
+        ],
+    ),
+    (MISSING, False, [(404, b"404 page not found\n")]),
+    (UNAVAILABLE, False, [(code, b"<html>") for code in (302, 400, 403, 404, 422)]),
+    (
+        PERMANENT,
+        False,
+        [(code, "Forbidden", DENIED) for code in (403, 400)]
+        + [(code, "Forbidden", POLICY) for code in (403, 422)],
+    ),
+    (PERMANENT, False, [(403, "Forbidden", "x is forbidden: exceeded quota: q")]),
+    (MISSING, True, [(403, "Forbidden", RBAC)]),
+    (MISSING, False, [(403, "Forbidden", TERMINATING), (403, "Forbidden", "cannot set blockOwnerDeletion")]),
+    (
+        (Misconfigured, None, None),
+        False,
+        [(404, "NotFound", f"{name} not found") for name in ('namespaces "ns"', f'pytorchjobs "{NAME}"')],
+    ),
+    (PERMANENT, False, [(400, "BadRequest", "unknown field"), (422, "Invalid", "spec: Invalid value")]),
+    (UNAVAILABLE, False, [(code, "x", "y") for code in (405, 410, 415, 418)]),
 ]
-EXAMPLES = pytest.mark.parametrize(
-    ("row", "example"),
-    [
-        pytest.param(row.answer, each, id=f"{each.code} {each.message[:30]}")
-        for row, examples in zip(TABLE, ROWS, strict=True)
-        for each in examples
-    ],
-)
+CASES = {
+    f"{response[0]} {response[-1][:30]!s}": (row.answer, expected, is_repeated, response)
+    for row, (expected, is_repeated, responses) in zip(TABLE, ROWS, strict=True)
+    for response in responses
+}
 
 
 @pytest.fixture(scope="module")
@@ -99,22 +80,26 @@ def server() -> Iterator[KubeServer]:
         yield server
 
 
-@EXAMPLES
-async def test_response_is_handled_as_its_row_specifies(server, tmp_path, row, example):
-    body = example.body if example.body is not None else json.dumps(example.status).encode()
-    assert parse_error_response(example.code, {}, body).error_class.answer == row
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_response_is_handled_as_its_row_specifies(server, tmp_path, case):
+    row, expected, is_repeated, (code, *content) = case
+    body = content[0]
+    if len(content) == 2:
+        status = dict(zip(("reason", "message"), content, strict=True))
+        body = json.dumps({"kind": "Status", "code": code, **status}).encode()
+    assert parse_error_response(code, {}, body).error_class.answer == row
     name = ObjectName(namespace="ns", name=NAME)
     async with opened(options(server, tmp_path, patience=1.0)) as cluster:
         calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
         server.faults[:] = [
-            Fault(method, "pytorchjobs", times=1_000, code=example.code, body=body) for method in calls
+            Fault(method, "pytorchjobs", times=1_000, code=code, body=body) for method in calls
         ]
         server.asked.clear()
         found = await asyncio.gather(*map(result, calls.values()))
-    assert tuple(found) == example.expected
+    assert tuple(found) == expected
     for method in ("POST", "GET") if row == RBAC_ROW else calls:
         requests = sum(each.startswith(method) for each in server.asked)
-        assert requests == example.requests if example.requests else requests > 1
+        assert (requests > 1) is is_repeated
 
 
 async def result(call: Awaitable[Any]) -> Any:
