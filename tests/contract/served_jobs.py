@@ -120,7 +120,6 @@ def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **fiel
 class ServedJobs:
     endpoint: str
     cluster: ScriptedCluster
-    nodes: FewNodes
     front: RpcMiddleware
     _loop: asyncio.AbstractEventLoop = field(repr=False)
 
@@ -173,7 +172,7 @@ def serving_jobs(
         served = asyncio.run_coroutine_threadsafe(start(folder), loop).result(60)
         try:
             address = f"127.0.0.1:{served.port}"
-            yield ServedJobs(address, served.cluster, nodes or FewNodes(), served.front, loop)
+            yield ServedJobs(address, served.cluster, served.front, loop)
         finally:
             asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)

@@ -19,8 +19,6 @@ from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.shell import server_file
 
-WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:

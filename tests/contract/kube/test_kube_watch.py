@@ -117,10 +117,7 @@ BROKEN_WATCHES = {
     "reset": {"reset": "before"},
     "truncated json": {"headers": AS_JSON, "body": b'{"type":"ADDED","object":{"metadata":{"na'},
     "not json": {"headers": AS_JSON, "body": b"<html>\n"},
-    "error in json": {
-        "headers": AS_JSON,
-        "body": json.dumps({"type": "ERROR", "object": EXPIRED}).encode() + b"\n",
-    },
+    "error in json": {"headers": AS_JSON, "body": ERROR_LINE},
     "truncated": {"body": frame("ADDED", "Pod", pod(OTHER))[:-9]},
     "not protobuf": {"body": b"\0\0\0\4\xff\xff\xff\xff"},
     "no status": {"body": frame("ERROR", "Pod", pod(OTHER))},
