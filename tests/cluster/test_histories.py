@@ -44,6 +44,12 @@ SECONDS = timedelta(seconds=5)
 NAMESPACE = "histories"
 COUNTS = ("active", "succeeded", "failed")
 AT = "2026-01-01T00:00:00Z"
+EVICTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 
 Manifest = dict[str, Any]
 State = Mapping[str, Any]
@@ -334,9 +340,7 @@ class RealSide:
             pod = select_pod(self.found, replica)
             status = build_status(name, pod)
             if name == "disrupt":
-                status["conditions"].append(
-                    {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-                )
+                status["conditions"].append(EVICTED)
             path = pods(NAMESPACE, pod["metadata"]["name"])
             self.api.patch(f"{path}/status", {"status": status})
             # The training-operator may not observe the failure of a pod that is deleted immediately.

@@ -46,8 +46,16 @@ ODD: Sequence[dict[str, Any]] = (
 def build_template(task: dict[str, Any], chance: Random) -> TaskTemplate:
     """Return the template of a generated task, whose pod has an odd part in one of ten cases."""
     template = task["template"]
-    if "k8sPod" in template and chance.random() < 0.1:
-        chance.choice(template["k8sPod"]["podSpec"]["containers"]).update(chance.choice(ODD))
+    spec = template.get("k8sPod", {}).get("podSpec", {"containers": []})
+    # Parts that a Job may not have, and that `plan` does not check.
+    spec.pop("ephemeralContainers", None)
+    for container in (*spec["containers"], *spec.get("initContainers", [])):
+        container.get("resources", {}).pop("claims", None)
+    for container in spec.get("initContainers", []):
+        for name in ("lifecycle", "livenessProbe"):
+            container.pop(name, None)
+    if spec["containers"] and chance.random() < 0.1:
+        chance.choice(spec["containers"]).update(chance.choice(ODD))
     return ParseDict(template, TaskTemplate())
 
 
