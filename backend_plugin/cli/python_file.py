@@ -24,6 +24,7 @@ from flytekit.core.base_task import PythonTask
 from flytekit.core.context_manager import ExecutionState, FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 from flytekit.core.workflow import WorkflowBase
+from flytekit.interaction.string_literals import literal_map_string_repr
 from flytekit.models import literals
 from flytekit.tools.translator import get_serializable
 
@@ -40,7 +41,7 @@ _STDERR: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTask:
-    """A task of a Python file. It converts texts to input literals, and output literals to Python values."""
+    """A task of a Python file, which converts texts to input literals."""
 
     template: TaskTemplate
     task: PythonTask
@@ -71,14 +72,11 @@ class LoadedTask:
             written.literals[name].CopyFrom(literal.to_flyte_idl())
         return written
 
-    def decode_outputs(self, written: LiteralMap) -> Mapping[str, object]:
-        """Convert the content of `outputs.pb` to Python values."""
-        context = FlyteContextManager.current_context()
-        read = literals.LiteralMap.from_flyte_idl(written)
-        values: Mapping[str, object] = TypeEngine.literal_map_to_kwargs(
-            context, read, self.task.python_interface.outputs
-        )
-        return values
+
+def read_outputs(written: LiteralMap) -> Mapping[str, object]:
+    """Return the values in `outputs.pb`; a file, model or other large object is its URI."""
+    values: Mapping[str, object] = literal_map_string_repr(literals.LiteralMap.from_flyte_idl(written))
+    return values
 
 
 def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:

@@ -98,7 +98,7 @@ def run_execution(
                 links |= set(event.logs)
             else:
                 end = event
-                _print_end(event, task)
+                _print_end(event)
     command_io.print_line(f"  ({time.monotonic() - began:.0f} s)")
     return isinstance(end, propeller_emulator.NodeSucceeded)
 
@@ -111,12 +111,12 @@ def _format_job(server: client.Address, execution: str) -> str:
     return f"job {job.name} in namespace {job.namespace}"
 
 
-def _print_end(end: "End", task: "LoadedTask") -> None:
-    from backend_plugin.cli import propeller_emulator
+def _print_end(end: "End") -> None:
+    from backend_plugin.cli import propeller_emulator, python_file
 
     if isinstance(end, propeller_emulator.NodeSucceeded):
-        outputs = task.decode_outputs(end.outputs)
-        _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in outputs.items()])
+        outputs = python_file.read_outputs(end.outputs)
+        _print_entry("SUCCEEDED", [f"{name} = {value!r}" for name, value in sorted(outputs.items())])
     else:
         _print_entry("FAILED", [end.code, *end.message.splitlines()])
 

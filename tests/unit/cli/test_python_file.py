@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from flyteidl.core.literals_pb2 import LiteralMap
 from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
 
 from backend_plugin.cli import python_file
 from backend_plugin.cli.command_errors import UnusableInput
@@ -166,3 +168,17 @@ def test_input_of_another_type_is_reported_with_its_text_and_the_type(text: str,
         loaded.encode_inputs({"count": text})
     assert str(refused.value).startswith(f"--input count={text}: ")
     assert str(refused.value).endswith(expected)
+
+
+def test_outputs_are_read_without_loading_their_files():
+    uri = "file:///store/raw/out.txt"
+    written = ParseDict(
+        {
+            "literals": {
+                "o0": {"scalar": {"blob": {"uri": uri, "metadata": {"type": {}}}}},
+                "o1": {"collection": {"literals": [{"scalar": {"primitive": {"integer": "3"}}}]}},
+            }
+        },
+        LiteralMap(),
+    )
+    assert python_file.read_outputs(written) == {"o0": uri, "o1": [3]}
