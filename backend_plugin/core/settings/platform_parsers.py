@@ -25,6 +25,7 @@ from kfpytorch_common.causes import Cause
 
 # The length limit of a message, which may contain the value.
 _LONGEST: Final = 200
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _EXIT_CODES: Final = {str(code): code for code in range(1, 256)}
 
 
@@ -47,7 +48,9 @@ def build_pod_part_parser(kind: str) -> Parser:
 def toleration(value: Any) -> Manifest:
     """Parse a toleration of a pod's spec."""
     written: Manifest = _read_toleration(value)
-    for error in pod_rules.check_toleration(written, "toleration"):
+    # Kubernetes 1.35 adds these operators; like Equal, they compare a value.
+    checked = {**written, "operator": "Equal"} if written.get("operator") in ("Gt", "Lt") else written
+    for error in pod_rules.check_toleration(checked, "toleration"):
         raise InvalidSettingValue(shorten(str(error), _LONGEST), "write it as in a pod's spec")
     return written
 
@@ -57,6 +60,15 @@ def tolerations(value: Any) -> list[Manifest]:
     if not isinstance(value, list):
         raise InvalidSettingValue("is not a list", "write a list of tolerations as in a pod's spec")
     return [toleration(each) for each in value]
+
+
+def requirement(value: Any) -> Manifest:
+    """Parse a requirement for the labels of nodes, as in a pod's node affinity."""
+    written: Manifest = _read_requirement(value)
+    if not written.get("key") or written.get("operator") not in _OPERATORS:
+        remedy = f"write key, operator ({', '.join(_OPERATORS)}) and values"
+        raise InvalidSettingValue("has no key, or no valid operator", remedy)
+    return written
 
 
 def tolerations_by_resource(value: Any) -> dict[str, Sequence[Manifest]]:
@@ -125,7 +137,7 @@ affinity: Final = build_pod_part_parser("Affinity")
 security_context: Final = build_pod_part_parser("SecurityContext")
 pod_security_context: Final = build_pod_part_parser("PodSecurityContext")
 dns_config: Final = build_pod_part_parser("PodDNSConfig")
-requirement: Final = build_pod_part_parser("NodeSelectorRequirement")
+_read_requirement: Final = build_pod_part_parser("NodeSelectorRequirement")
 _read_toleration: Final = build_pod_part_parser("Toleration")
 times: Final = build_count_parser(0)
 dialect: Final = build_choice_parser("auto", *(name.lower() for name in DIALECTS))

@@ -14,6 +14,8 @@ from kfpytorch_common.causes import Cause
 from kfpytorch_common.quantity import parse
 
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}
+# An operator of Kubernetes 1.35.
+OF_NUMBER = {"key": "speed", "operator": "Gt", "value": "5", "effect": "NoSchedule"}
 REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 
 # The value from the YAML file and the parsed value.
@@ -29,7 +31,7 @@ SAID = {
     "default-node-selector": ({"a": "b"}, {"a": "b"}),
     "default-affinity": ({"nodeAffinity": {}}, {"nodeAffinity": {}}),
     "scheduler-name": ("volcano", "volcano"),
-    "interruptible-tolerations": ([TOLERATION], [TOLERATION]),
+    "interruptible-tolerations": ([OF_NUMBER], [OF_NUMBER]),
     "interruptible-node-selector": ({"a": "b"}, {"a": "b"}),
     "interruptible-node-selector-requirement": (REQUIREMENT, REQUIREMENT),
     "non-interruptible-node-selector-requirement": (REQUIREMENT, REQUIREMENT),
@@ -52,6 +54,7 @@ SAID = {
     "add-tolerations-for-extended-resources": (["a/b"], ("a/b",)),
 }
 AS_ROOT = {"runAsUser": "root"}
+NODES = "interruptible-node-selector-requirement"
 TYPO = {"effect": "NoSchedul"}
 COUNT = parsers.build_count_parser(1, 9)
 CHOICE = parsers.build_choice_parser("a", "b")
@@ -169,6 +172,10 @@ def test_variables_are_read_from_the_given_environment():
         ({"image-pull-policy": "always"}, "image-pull-policy", "'always'"),
         ({"gpu-unpartitioned-toleration": {"kei": "a"}}, "gpu-unpartitioned-toleration", "{'kei': 'a'}"),
         ({"gpu-unpartitioned-toleration": TYPO}, "gpu-unpartitioned-toleration", "{'effect': 'NoSchedul'}"),
+        *(
+            ({NODES: requirement}, NODES, repr(requirement))
+            for requirement in ({"key": "a"}, {"operator": "Exists"}, {"key": "a", "operator": "in"})
+        ),
         ({"default-tolerations": [{"keyToBear": "a"}]}, "default-tolerations", "[{'keyToBear': 'a'}]"),
         ({"default-tolerations": {"key": "a"}}, "default-tolerations", "{'key': 'a'}"),
         *(
