@@ -182,7 +182,9 @@ def build_adapters(
         if not flag or matches is None or not matches(flag):
             return None
         why = f"the training-operator runs with {FLAG}={flag}"
-        return Detection(rank=DetectionRank.OPERATOR, why=why, scheduler_name=flag)
+        # The operator accepts the name of Volcano in any case, and writes it in lower case.
+        name = flag.lower() if flag.lower() == by_operator.scheduler_name else flag
+        return Detection(rank=DetectionRank.OPERATOR, why=why, scheduler_name=name)
 
     def detect_api(capabilities: Capabilities, _: str) -> Detection | None:
         # If the flag is unknown, the operator may overwrite a pod group that this server creates.

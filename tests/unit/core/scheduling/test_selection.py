@@ -87,6 +87,11 @@ def test_skipped_admission_queue_is_the_one_of_the_settings():
 def test_other_available_schedulers_are_reported():
     made = planned({**AUTO, "queue": "q"}, has(*GROUPS, operator_scheduler="volcano"))
     assert list(made.reasons)[1:] == ["kai is available, too."]
+    # The pods of the gang name the scheduler volcano, however the flag is written.
+    made = planned(
+        {**AUTO, "queue": "q"}, has(*GROUPS, operator_scheduler="Volcano", schedulers=("volcano",))
+    )
+    assert list(made.reasons)[1:] == ["kai is available, too."]
     made = planned(AUTO, has(*GROUPS, schedulers=("default-scheduler",)))
     assert list(made.reasons)[1:] == [
         "coscheduling (backend) is available, too.",
