@@ -48,7 +48,9 @@ class InvalidSettings(InvalidInput):
     """The settings of the platform are invalid."""
 
 
-def check_size(field: str, size: int, limit: int) -> list[Problem]:
+def check_size(
+    field: str, size: int, limit: int, remedy: str = "pass large data as files, or as inputs of the task"
+) -> list[Problem]:
     """Return a problem if the size of a field exceeds `limit`, both in bytes; otherwise an empty list."""
     if size <= limit:
         return []
@@ -57,7 +59,7 @@ def check_size(field: str, size: int, limit: int) -> list[Problem]:
             field=field,
             value=f"{size:,} bytes",
             message=f"is larger than the limit of {limit:,} bytes",
-            remedy="pass large data as files, or as inputs of the task",
+            remedy=remedy,
         )
     ]
 

@@ -87,7 +87,8 @@ def check_attempt_fields(run: Attempt) -> Iterator[Problem]:
     for field, value in needed:
         if not value:
             yield Problem(field=field, value="''", message="is missing", remedy="FlytePropeller sends it")
-    yield from check_size("task_execution_metadata.namespace", len(run.namespace), LONGEST_NAMESPACE)
+    remedy = "FlytePropeller sends a shorter one"
+    yield from check_size("task_execution_metadata.namespace", len(run.namespace), LONGEST_NAMESPACE, remedy)
 
 
 def require_own_job(run: Attempt, existing: Manifest) -> None:

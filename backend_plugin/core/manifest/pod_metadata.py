@@ -61,7 +61,8 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
         for pair in metadata.get("annotations", {}).items()
         for text in pair
     )
-    yield from check_size(f"{path}.annotations", size, _LARGEST_ANNOTATIONS)
+    remedy = "leave some out; they may be of the execution, the PodTemplate or the settings"
+    yield from check_size(f"{path}.annotations", size, _LARGEST_ANNOTATIONS, remedy)
 
 
 def _encode_secret(secret: Secret) -> str:

@@ -151,6 +151,7 @@ def test_annotations_have_a_size_limit():
     (of_pod,) = reject(plan_task, build_task(262_144, 0))
     (of_task,) = reject(plan_task, build_task(0, 262_144))
     assert (of_pod.field, of_task.field) == ("metadata.annotations", "metadata.metadata.annotations")
+    assert of_pod.remedy.startswith("leave some out")
 
 
 def test_pod_has_a_limited_number_of_containers():
