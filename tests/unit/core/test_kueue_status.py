@@ -22,7 +22,7 @@ UNCOUNTED = BEYOND.replace("(2)", "(?)")
 SUSPENDED = condition("Suspended")
 SOON = JudgingContext(judging=JudgingSettings(queue_timeout_by_cause={"unsatisfiable": timedelta(minutes=1)}))
 FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 more needed"
-WRONG = "until the task or its queue is corrected"
+WRONG = "corrects or resumes its queue: `kubectl describe localqueues,clusterqueues -n ns`"
 LIMIT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
 INACTIVE_SPEC = {"queueName": "team", "active": False}
 

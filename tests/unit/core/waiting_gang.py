@@ -51,7 +51,7 @@ def group(api: str, *conditions, kind: str = "PodGroup", **status):
     return {
         "apiVersion": f"{api}/v1",
         "kind": kind,
-        "metadata": {"name": "j", "creationTimestamp": at(1)},
+        "metadata": {"name": "j", "namespace": "ns", "creationTimestamp": at(1)},
         "spec": spec,
         "status": {"conditions": list(conditions), **status},
     }

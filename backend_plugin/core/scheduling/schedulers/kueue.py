@@ -73,8 +73,8 @@ _STOPPED: Final = (
     " use another queue"
 )
 _WRONG: Final = (
-    "waiting does not help until the task or its queue is corrected: `kubectl describe"
-    " localqueues,clusterqueues` shows the state of the queue; or use another queue"
+    "it is not admitted until the task is corrected, or an admin corrects or resumes its queue: `kubectl"
+    " describe localqueues,clusterqueues -n {namespace}` shows the state of the queue; or use another queue"
 )
 _SELECTOR_MISMATCH: Final = "namespace doesn't match ClusterQueue selector"
 _PERMANENT: Final = {"ExceedsMaxQuota": "", "NoMatchingFlavor": _WRONG, "Misconfigured": _WRONG}
@@ -188,7 +188,7 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
         # The queue position is meaningless if the queue admits no job.
         ahead=None if remedy or parsed.never else group.ahead,
         never=parsed.never,
-        remedy=remedy,
+        remedy=remedy.format(namespace=group.namespace),
         raw="; ".join(filter(None, (message, evicted.message))),
     )
 
