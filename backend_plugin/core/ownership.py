@@ -21,7 +21,10 @@ def is_owner_unknown(job: Job) -> bool:
 
 
 def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
-    """Return the attempt of a job of this age without owner or expiry, whose Flyte execution may be gone."""
+    """Return the attempt of a job without an owner, whose Flyte execution may be gone; otherwise None.
+
+    The job must be at least `least_age` old. A job that has ended and has a time to live is left out.
+    """
     since, expires = _get_end(job)
     if not is_owner_unknown(job) or since is None or now - since < least_age or expires:
         return None

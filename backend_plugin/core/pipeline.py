@@ -161,7 +161,10 @@ def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -
 def build_start_patch(
     job: Job | None, rules: JudgingContext, observe: Callable[[], Observed]
 ) -> Manifest | None:
-    """Return the patch that records the start of a job with a deadline; None if none is needed."""
+    """Return the patch that records the start of a job with a deadline; None if none is needed.
+
+    Most jobs need none, so `observe`, which returns the observed state of the job, is called only for others.
+    """
     if not deadline.needs_start(job, rules):
         return None
     return deadline.build_start_patch(status.compute_status(observe(), rules.judging.exit_codes))

@@ -69,7 +69,10 @@ def get_bounded_text(value: JsonValue, *keys: str) -> str:
 
 
 def get_int(value: JsonValue, *keys: str) -> int | None:
-    """Return the number, or a text's whole number, at the path `keys`, within ±(2**31 - 1); else None."""
+    """Return the number at the path `keys`, which may be text; None if there is none.
+
+    Decimals are cut off. A number above 2**31 - 1, or below its negative, becomes this limit.
+    """
     child = get_value(value, *keys)
     if isinstance(child, bool) or not isinstance(child, int | float | str):
         return None

@@ -1,4 +1,7 @@
-"""Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``."""
+"""Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``.
+
+The field `custom` is flyteidl's ``plugins.pytorch`` (version 0) or ``plugins.kubeflow.pytorch`` (version 1).
+"""
 
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Final

@@ -75,6 +75,7 @@ class Dialect:
     number: int
     """The number of the dialect in `kfpytorch_idl.v1.JobRef`; it never changes."""
     operator: str
+    """The name of its operator, for messages."""
     container: str
     port: ReplicaPort
     labels: ReplicaLabels
@@ -99,7 +100,10 @@ class Dialect:
     suspend_spec: Manifest
     """The change of the spec that suspends a job without pods."""
     build_stop_spec: Callable[[Job], Manifest | None]
-    """Return the change of the spec after which no pod is restarted or deleted; None if not possible."""
+    """Return the change of the spec after which the operator restarts and deletes no pod.
+
+    The job then ends when its pods have ended. None if this is not possible.
+    """
     limits: Mapping[str, JobLimit]
     """The limit that ended a job, by a part of the message of its condition."""
     list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]] = lambda *_: ()
@@ -113,12 +117,16 @@ class Dialect:
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = (
         lambda *parts: parts
     )
-    """Return the job and its pods with the roles of the dialect; raise `InvalidTask` if roles differ."""
+    """Return the job with its groups merged into the roles of the dialect, and their pod templates.
+
+    Raises `InvalidTask` if groups that are merged have different pod templates.
+    """
     build_prerequisites: Callable[[TrainingJob, JobDraft], tuple[Manifest, ...]] = lambda *_: ()
     """Return the objects that must exist before the job is created; the job becomes their owner."""
     runtimes: RuntimeSupport | None = None
     """The support for training runtimes; None if the jobs of the dialect do not refer to any."""
     prerequisite: JobResource | None = None
+    """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = lambda _: False
     """True if this message rejects a job because its operator has not yet observed a prerequisite."""
     interpret: Callable[[Observed], Observed] = lambda observed: observed
@@ -126,6 +134,7 @@ class Dialect:
     required_groups: tuple[str, ...] = ()
     """Further API groups that the operator of the dialect needs, so that the cluster must serve them."""
     installation: str = ""
+    """The command that installs the operator."""
     deployments: tuple[Mapping[str, str], ...] = ()
     """The selectors of a list request that find the Deployment of its operator."""
     event_kinds: tuple[str, ...] = ()

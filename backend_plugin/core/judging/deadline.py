@@ -1,4 +1,7 @@
-"""The deadline of a job, which counts from its first start; a TrainJob has this time in an annotation."""
+"""The deadline of a job, which counts from its first start.
+
+No object of the cluster keeps this time after a restart of a TrainJob, so the server writes it to the job.
+"""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -28,7 +31,7 @@ def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool
 
 
 def get_admission_time(job: Job) -> datetime | None:
-    """Return the time of the job's last resumption or else of its creation; None if unknown."""
+    """Return the time since which the operator may create pods: of the last resumption or the creation."""
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
     return max(filter(None, (job.created, *resumed)), default=None)
 

@@ -77,7 +77,7 @@ def summarize_file(file: ErrorFile) -> ErrorFile:
 
 
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
-    """Return the failure in an error file, and the cause that its writer names, which is more certain."""
+    """Return the failure that an error file reports, and the cause that its writer names; None without."""
     if file.failure is not None:
         return file.failure, file.cause
     parsed = _parse_message(file.message)

@@ -36,7 +36,10 @@ _MORE: Final = 300
 
 
 def get_termination_reason(death: ReplicaTermination) -> str:
-    """Return the exception class, or else Kubernetes' reason, ``Deleted``, the signal or ``ExitCode``."""
+    """Return the reason of a termination: exception class, Kubernetes' reason, signal or ``ExitCode``.
+
+    The first that is known counts. It is ``Deleted`` for a replica stopped without an exception or exit code.
+    """
     if death.failure.exception:
         return death.failure.exception.rpartition(".")[2]
     if death.failure.stopped and not death.failure.exit_code:

@@ -84,7 +84,10 @@ class _WriterState(enum.IntEnum):
 def split_error_files(
     files: Sequence[ErrorFile], pods: Sequence[Pod]
 ) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """Return the error files of failed workers, and of restarted workers that have not ended."""
+    """Return two lists: the error files of failed workers, and of restarted workers that have not ended.
+
+    The error file of a worker that succeeded after a restart is in neither list.
+    """
     states = [
         max([_get_writer_state(file, pod) for pod in list_writers(file, pods)], default=_WriterState.FAILED)
         for file in files

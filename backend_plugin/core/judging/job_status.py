@@ -88,7 +88,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def first_reason(self) -> PendingReason | None:
-        """The reason to report first: of the lowest stage, preferably a blocking one; None without any."""
+        """The pending reason to report first, of the lowest stage; None if the job waits for nothing."""
         return self.waits[0] if self.waits else None
 
     @property

@@ -137,7 +137,7 @@ def _format_state(status: JobStatus, *, queued: bool) -> str:
 def build_custom_info(
     status: JobStatus, cause: Cause | None, notes: Sequence[JobWarning]
 ) -> Mapping[str, JsonValue]:
-    """Return Flyte's `custom_info`, which may change without a change of the Flyte phase."""
+    """Return state, replica counts, pending reasons and warnings of a job, for Flyte's `custom_info`."""
     info: dict[str, JsonValue] = {
         "state": status.state.value,
         "job": status.job.name if status.job else "",

@@ -151,7 +151,10 @@ def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTerminat
 def merge_terminations(
     pods: Sequence[ReplicaTermination], files: Sequence[ReplicaTermination]
 ) -> list[ReplicaTermination]:
-    """Combine terminations; one from a file replaces that of the pod, if the pod has a user error."""
+    """Combine the terminations from pods and from error files.
+
+    If a pod with a user error wrote an error file, the termination from the file replaces that of the pod.
+    """
     writers = {death.failure.replica for death in files}
     rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
     silent = [

@@ -53,6 +53,7 @@ def _find_final_condition(observed: Observed) -> Condition | None:
 
 
 def _compute_missing_job_state(observed: Observed, end: Condition | None) -> JobState:
+    # A job whose time to live is zero is deleted at its end, but the event about its end remains.
     if end is None:
         return JobState.GONE
     if end.type == job_conditions.FAILED:

@@ -95,7 +95,10 @@ def decode_signal(exit_code: int) -> int:
 
 
 def classify_exit_code(exit_code: int, overrides: ExitCodes, last_words: str = "") -> Cause:
-    """Return the cause of an exit code: a failed installation, or else one of `overrides` or the defaults."""
+    """Return the cause of a container's exit code; `last_words` is the container's termination message.
+
+    A failed installation of packages comes first, then `overrides`, then the defaults.
+    """
     if find_failure(exit_code, last_words):
         return Cause.INVALID_CONFIG
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)

@@ -48,7 +48,7 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
 
 
 def find_node_requirement(run: Attempt, settings: Settings) -> Fields | None:
-    """Return the node requirement in the settings for an attempt, which may be interruptible; else None."""
+    """Return the settings' node requirement for interruptible attempts or for others; None if not set."""
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement

@@ -61,7 +61,10 @@ def read_container_resources(container: Fields, settings: Settings) -> ResourceR
 def read_role_resources(
     group: ReplicaGroup, settings: Settings, problems: list[Problem]
 ) -> ResourceRequirements:
-    """Return the author's resources for a role, each with request and limit; empty if absent or invalid."""
+    """Return the resources that the author sets for a role; empty if absent or invalid.
+
+    They replace those of the task. A request without a limit is also the limit, and the reverse.
+    """
     if group.resources is None:
         return NO_CLAIM
     parts = {"requests": group.resources.requests, "limits": group.resources.limits}
@@ -79,7 +82,11 @@ def read_role_resources(
 def compute_trainer_resources(
     own: ResourceRequirements, group: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return a trainer's or init container's resources; `group` overrides `own`, and this `template`."""
+    """Return the final resources of an init container, or of the primary container, which trains.
+
+    Those of the role (`group`) override those of the container (`own`). These override those of the
+    PodTemplate (`template`), and these the defaults of the platform.
+    """
     claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
@@ -173,7 +180,7 @@ def is_device(name: str) -> bool:
 
 
 def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
-    """Yield a problem for each fractional device, request unlike its limit, and excess of GPUs."""
+    """Yield a problem for each device with a fraction, a request unlike its limit, or too many GPUs."""
     gpu, most = settings.gpu_resource_name, omit_empty(settings.kfpytorch.task_resources.limits)
     for name in filter(is_device, claim.names):
         limit = claim.limits.get(name, _NOTHING)

@@ -111,7 +111,9 @@ _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 def check_baseline(
     sources: Sequence[PodPart], platform: Fields, run: Attempt, settings: Settings
 ) -> Iterator[Problem]:
-    """Yield a problem for each of the author's fields that "baseline" or the list of accounts forbids.
+    """Yield a problem for each field of the author that Pod Security's level "baseline" forbids.
+
+    Also yield one for each service account that the author may not name.
 
     The values of the platform's PodTemplate and settings are exempt.
     """

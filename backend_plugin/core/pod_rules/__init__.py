@@ -35,7 +35,10 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 
 def check_spec(spec: Fields) -> Iterator[FieldError]:
-    """Yield the errors in a spec with valid types, except of resources; a missing field hides all others."""
+    """Yield the errors in the spec of a pod, whose types must be valid; resources are not checked.
+
+    As in the API server, missing required fields and repeated list entries hide all other errors.
+    """
     yield from [*_check_object(spec, "PodSpec", "spec")] or _check_values(spec)
 
 

@@ -28,7 +28,7 @@ _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def check_containers(spec: Fields) -> Iterator[FieldError]:
-    """Yield the errors in the containers of a spec with valid types, except those in their resources."""
+    """Yield the errors in the containers of a pod spec, whose types must be valid, except in resources."""
     volumes = {volume.get("name") for volume in spec.get("volumes", ())}
     taken: set[str] = set()
     if not spec.get("containers"):

@@ -121,7 +121,10 @@ class SchedulerAdapter:
     groups_all_jobs: bool = False
     """True if the scheduler creates a pod group for every job whose pods name it."""
     detect: Callable[[Capabilities, str], Detection | None] | None = None
-    """Return the evidence for the scheduler, given the requested queue; None if it is never detected."""
+    """Return the evidence that the cluster has the scheduler, for the requested queue; None without any.
+
+    The field is None if a job uses the scheduler only when the settings or the author name it.
+    """
     denied: Callable[[Capabilities], str] = lambda _: ""
     """Return a reason, besides those of `find_denial`, why a cluster cannot use the scheduler; else empty."""
     program: str = ""
@@ -174,7 +177,11 @@ class SchedulerAdapter:
 def build_adapters(
     by_operator: SchedulerAdapter, companion: Companion, marks: Callable[[GangSpec], SchedulingFields]
 ) -> Mapping[str, SchedulerAdapter]:
-    """Return two adapters by the creator of pod groups; that for `BACKEND` has `companion` and `marks`."""
+    """Return the two adapters of a scheduler, by the creator of its pod groups: `OPERATOR` and `BACKEND`.
+
+    That for `BACKEND`, this server, has `companion`, which builds the pod group, and `marks`, the fields that
+    assign the pods to it.
+    """
     group, matches = companion.api_version.partition("/")[0], by_operator.matches_flag
 
     def detect_flag(capabilities: Capabilities, _: str) -> Detection | None:

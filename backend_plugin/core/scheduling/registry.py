@@ -1,4 +1,7 @@
-"""The adapters of all gang schedulers; to add one, add a module to `schedulers` and a row here."""
+"""The adapters of all gang schedulers; to add one, add a module to `schedulers` and a row here.
+
+If a cluster has several schedulers with the same `DetectionRank`, the first row is selected.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

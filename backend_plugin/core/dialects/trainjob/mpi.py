@@ -1,4 +1,7 @@
-"""The parts of an MPI job: Trainer's policy for MPI, and the launcher beside the other nodes."""
+"""The parts of an MPI job: Trainer's policy for MPI, and the launcher beside the other nodes.
+
+All nodes run the worker program. It starts mpirun in the launcher, the first node, and sshd in the others.
+"""
 
 from collections.abc import Iterator
 from typing import Final

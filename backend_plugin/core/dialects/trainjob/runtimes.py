@@ -113,7 +113,10 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
-    """Yield a problem if a job's runtime is not usable; none if `found` has no runtime that it could name."""
+    """Yield a problem if a job names a runtime that does not exist, or that lacks a part the task needs.
+
+    Yield none if `found` is empty for the job, because the server may be unable to list runtimes.
+    """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
     known = _select_known(found, kind, get_text(job, "metadata", "namespace"))
