@@ -186,7 +186,7 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if the processes of a cancelled job still have time to end, while their pods and logs remain."""
+    """True if a cancelled job keeps its pods and their logs, and its processes still have time to end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
     return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None

@@ -57,7 +57,7 @@ def write_failure(
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
-    """Record in `directory` an exit with code 0: by the exception `stop`, or as the function returned."""
+    """Record in `directory` an exit with code 0, by the exception `stop` or by the return of the function."""
     if stop is not None:
         ended = build_failure(stop, identity, recoverable=False)
     else:
@@ -103,7 +103,8 @@ def _describe(error: BaseException) -> Failure:
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
     """Return `failure` with the original exception, if torch has raised it again from another process.
 
-    That is for example a DataLoader worker. `caught` has the exceptions of its traceback, the original last.
+    Such a process is for example a DataLoader worker. `caught` has the exceptions of its traceback, the
+    original last.
     """
     if not caught:
         return failure
@@ -144,13 +145,16 @@ def get_process_failure(directory: Path, ended: Failure) -> Failure:
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
-    """Write to `directory` how the ranks of a node ended: `failures`, and `ended` with exit code 0."""
+    """Write to `directory` the failures of a node's ranks, and `ended`, the exits of ranks with code 0."""
     terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
     write_json(directory / RANKS_FILE_NAME, terminations)
 
 
 def read_terminations(directory: Path) -> tuple[list[Failure], list[Failure]]:
-    """Return the failures of a node's ranks, and the exits of its other ranks; empty if not recorded."""
+    """Return the failures and the exits with code 0 that `write_terminations` wrote to `directory`.
+
+    Both lists are empty if the file is missing or incomplete.
+    """
     try:
         failures, ended = json.loads((directory / RANKS_FILE_NAME).read_bytes())
     except (OSError, ValueError):

@@ -48,7 +48,10 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Return torch's error about a failed peer if the exception of `failure` was raised because of it."""
+    """Return `failure` with its exception replaced by torch's error about a failed peer.
+
+    Return `failure` unchanged if its exception is that error, or was raised for another reason.
+    """
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     if consequence is None:
         return failure
@@ -69,7 +72,7 @@ def is_waiting(failure: Failure) -> bool:
 
 
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
-    """Return `cause` with the explanation in `last_words` if gloo ended the process for another size."""
+    """Return `cause` with the sizes in `last_words`, if gloo aborted because a peer sent too many bytes."""
     mismatch = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if mismatch is None:
         return cause
