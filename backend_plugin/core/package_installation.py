@@ -110,7 +110,7 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
 
 
 def find_failure(exit_code: int, message: str) -> str:
-    """Return the message about a failed installation in a termination; empty for other failures."""
+    """Return the message about failed packages in a container's termination; empty for other failures."""
     if exit_code != EXIT_CODE:
         return ""
     lines = [line for line in message.splitlines() if line.startswith(_PREFIX)]

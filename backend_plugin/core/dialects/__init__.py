@@ -1,1 +1,4 @@
-"""The kinds of jobs, one folder each: `base` defines the interface, and `table` lists them."""
+"""The dialects: the kinds of Kubernetes objects that a training job can be written as, one folder each.
+
+`base` defines the interface, and `table` lists them.
+"""

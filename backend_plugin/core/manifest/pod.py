@@ -57,7 +57,8 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
     """Yield a problem for each unknown field of the PodTemplate, and if the platform's default is missing.
 
-    In the mode ``warn``, also yield one for each author's field that Pod Security does not admit.
+    If the mode of the setting ``pod-security`` is ``warn``, also yield one for each field that Pod Security
+    does not admit in the parts of the author and the execution.
     """
     yield from pod_base.find_warnings(request)
     if _get_security_mode(request) is PodSecurityMode.WARN:

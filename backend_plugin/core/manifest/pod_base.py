@@ -19,7 +19,8 @@ _DEFAULT: Final = "default-pod-template-name"
 # The top-level fields of a PodTemplate; the fields of its metadata are not checked.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
 
-# The names of two pattern containers by spec key: for all containers, and for the primary container.
+# The names of two pattern containers by spec key: for all containers, and for the primary container. The
+# patterns themselves never run.
 _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("default-init", "primary-init")}
 # In these maps an empty string or 0 is a value; in other fields it means absent.
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
@@ -118,7 +119,10 @@ def get_template_resources(
 
 
 def get_inherited_resources(base: Fields, name: str, settings: Settings) -> ResourceRequirements:
-    """Return what FlytePropeller copies from ``primary`` to `name`; nothing if the template has `name`."""
+    """Return the resources that FlytePropeller copies from the template's container ``primary`` to `name`.
+
+    It copies none if the template has a container `name`.
+    """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
         return NO_CLAIM

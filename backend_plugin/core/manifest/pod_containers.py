@@ -16,10 +16,11 @@ KINDS: Final = ("initContainers", "containers")
 def resolve_resources(
     draft: PodDraft, base: Fields, group: ResourceRequirements, settings: Settings
 ) -> Fields:
-    """Return the spec of the task, in which each container has its resources of `group`, the task and `base`.
+    """Return the pod spec of the task, in which every container has its final resources.
 
-    They take precedence in this order. Those of the role, `group`, apply only to the primary container and to
-    init containers that are not sidecars. `base` is the PodTemplate, with the containers of the role's own.
+    Those of the role (`group`) override those of the container, and these override those of `base`. Those of
+    the role apply only to the primary container and to init containers that are not sidecars. `base` is the
+    PodTemplate, preceded by the containers of the role's own pod template.
     """
 
     def resolve(kind: str, container: Fields) -> Fields:

@@ -44,7 +44,10 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
 
 
 def build_training_env(container: Fields, processes: int, settings: Settings) -> list[Fields]:
-    """Return the final environment of the primary container, which starts this number of processes."""
+    """Return the final environment of the primary container, with one entry for each name.
+
+    `processes` is the number of training processes in the container.
+    """
     by_name = index_by_name(container.get("env", ()))
     added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
     # The names in the Secret or ConfigMap are unknown here, and an added variable might override one of them.

@@ -61,7 +61,10 @@ def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[t
 
 
 def with_resource_tolerations(spec: Fields, claimed: Iterable[str], settings: Settings) -> Fields:
-    """Return a spec that tolerates taints for the `claimed` resources that a setting names."""
+    """Return a spec that tolerates the taints of nodes with certain resources.
+
+    These are the resources in `claimed` that the setting ``add-tolerations-for-extended-resources`` names.
+    """
     tolerations = list(spec.get("tolerations", ()))
     for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
         toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
@@ -71,7 +74,10 @@ def with_resource_tolerations(spec: Fields, claimed: Iterable[str], settings: Se
 
 
 def with_shared_memory(spec: Fields, memory: SharedMemory, primary: str) -> Fields:
-    """Return a spec with the shared memory mounted in the primary container; it must have no problem."""
+    """Return a spec with the shared memory mounted in the primary container.
+
+    `check_shared_memory` must have found no problem.
+    """
     # Without a size Flyte writes zero, which Kubernetes interprets as no limit.
     size = parse(memory.size_limit or "0").text
     volume = {"name": memory.mount_name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}

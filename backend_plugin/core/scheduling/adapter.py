@@ -207,7 +207,10 @@ def build_adapters(
 def with_scheduling(
     draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter, annotations: Mapping[str, str]
 ) -> JobDraft:
-    """Return a draft without conflicts, with the fields of its scheduler and `annotations` of the job."""
+    """Return the draft with the fields of its scheduler, and with `annotations` of the job.
+
+    `check_conflicts` must have found no problem.
+    """
     marks = adapter.marks(gang)
     labelled = _with_entries(draft.metadata, "labels", marks.job_labels)
     return structs.replace(

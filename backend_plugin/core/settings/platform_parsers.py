@@ -127,7 +127,10 @@ def log_templates(value: Any) -> tuple[LogTemplate, ...]:
 
 
 def log_templates_by_name(value: Any) -> dict[str, LogTemplate]:
-    """Parse a map of templates by the name that tasks use, which is the default for the template's name."""
+    """Parse a map of log link templates; its keys are the names with which tasks select them.
+
+    A template without a name gets its key as the name.
+    """
     pairs = {text(key): template for key, template in merge_maps(value).items()}
     templates = zip(pairs, log_templates(list(pairs.values())), strict=True)
     return {key: msgspec.structs.replace(each, name=each.name or key) for key, each in templates}

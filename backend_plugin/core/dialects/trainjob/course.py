@@ -1,4 +1,8 @@
-"""Derives the start, restarts and some ends of a TrainJob from pods and events: Trainer reports none."""
+"""Derives the start, restarts and some ends of a TrainJob from pods and events: Trainer does not report them.
+
+Two ends are derived. An elastic job succeeds although its surplus nodes were never placed. A job fails if its
+nodes were restarted more often than the limits for failures and disruptions allow.
+"""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -87,7 +91,7 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return {}, no change, if a job ends with its pods; None if a failure may restart all nodes."""
+    """Return {}, no change, if a job ends when its pods have ended; None if a failure restarts all nodes."""
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 

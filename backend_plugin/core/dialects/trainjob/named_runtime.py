@@ -1,4 +1,7 @@
-"""The parts of a TrainJob that names a runtime: its trainer, and a patch, which only has some pod fields."""
+"""The parts of a TrainJob that names a runtime of the cluster: its trainer, and the patch of the runtime.
+
+A patch can change only some fields of the pods, so a task that sets other fields is rejected.
+"""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final

@@ -77,7 +77,7 @@ def build_host_name(job: str, role: str, index: int) -> str:
 
 
 def build_pod_name(job: Job, role: str, index: int) -> str:
-    """Return the host name of a replica's pod; the name of the pod has six further characters."""
+    """Return the host name of a replica's pod; in the pod's name, ``-`` and five random characters follow."""
     if not job.launcher:
         return build_host_name(job.name, role, index)
     return build_host_name(job.name, role, index - 1) if index else build_host_name(job.name, LAUNCHER, 0)

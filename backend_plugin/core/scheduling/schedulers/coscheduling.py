@@ -1,4 +1,8 @@
-"""The adapter for co-scheduling of kubernetes-sigs/scheduler-plugins, whose PodGroups have no queue."""
+"""The adapter for co-scheduling of kubernetes-sigs/scheduler-plugins, whose PodGroups have no queue.
+
+The training-operator creates the PodGroup of a PyTorchJob if it runs with ``--gang-scheduler-name``. In all
+other cases this server creates it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,7 @@
-"""The adapter for Kueue, which admits a job when its queue has quota for all replicas, also if elastic."""
+"""The adapter for Kueue, which admits a job when its queue has quota for all replicas.
+
+Another scheduler places the pods. Kueue counts all replicas of an elastic job.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set

@@ -1,4 +1,8 @@
-"""The adapter for Volcano, whose PodGroups have a queue and a priority, but no timeout."""
+"""The adapter for Volcano, whose PodGroups have a queue and a priority, but no timeout.
+
+The training-operator creates the PodGroup of a PyTorchJob if it runs with ``--gang-scheduler-name=volcano``.
+In all other cases this server creates it.
+"""
 
 import re
 from collections.abc import Iterable
