@@ -19,7 +19,10 @@ def is_earlier(run: Attempt, than: Attempt) -> bool:
 
 
 def build_superseded_error(run: Attempt, by: Attempt) -> AttemptSuperseded:
-    """Return the error for a request about `run`; it makes FlytePropeller start the attempts up to `by`."""
+    """Return the error for a request about `run` after the later attempt `by` has begun.
+
+    If FlytePropeller still requests `run`, this error makes it start the next attempts, up to attempt `by`.
+    """
     return AttemptSuperseded(
         f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: attempt {by.attempt} has begun"
     )

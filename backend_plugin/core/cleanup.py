@@ -1,4 +1,7 @@
-"""The edits and deletions after a job's terminal phase; after a failure, Flyte sends no Delete request."""
+"""The edits and deletions that a job requires once its Flyte phase is terminal.
+
+The server makes them itself, because Flyte sends no Delete request after a failure without retries.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -110,7 +113,10 @@ def build_cancellation(reason: str) -> Verdict:
 
 
 def plan_cancellation(observed: Observed, reason: str, now: datetime) -> CleanupActions:
-    """Return the actions that cancel a job, with the user's `reason`; `NONE` if it has ended or is gone."""
+    """Return the actions that cancel a job; `NONE` if it has ended, is being deleted or does not exist.
+
+    `reason` is the text that the user gives for the cancellation.
+    """
     return NONE if is_finished(observed) else plan_cleanup(observed, build_cancellation(reason), now)
 
 

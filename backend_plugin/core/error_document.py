@@ -1,4 +1,7 @@
-"""Conversion of an ErrorDocument to JSON, apart from `error_files`, which must not import flyteidl."""
+"""Conversion of a serialized ErrorDocument to the JSON that `error_files` reads.
+
+It is a separate module, so that `error_files` does not import flyteidl.
+"""
 
 from typing import Final
 
@@ -13,7 +16,10 @@ _KEPT: Final = 100_000
 
 
 def decode_document(data: bytes) -> Manifest:
-    """Return a serialized ErrorDocument as JSON; for invalid bytes, one whose message states so."""
+    """Return a serialized ErrorDocument as JSON, in the form that `error_files.read_error_file` takes.
+
+    For bytes that cannot be parsed, return a document with a message that states so.
+    """
     try:
         written = ErrorDocument.FromString(data)
     except DecodeError:

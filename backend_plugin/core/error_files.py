@@ -29,7 +29,11 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_error_file(document: Manifest) -> ErrorFile:
-    """Read an ErrorDocument in protobuf JSON, its ``error`` alone, or ``{"path": ..., "document": ...}``."""
+    """Return the record of an ErrorDocument in protobuf JSON, or of its ``error`` alone.
+
+    The document may be below the key ``document``, next to the ``path`` of the file. Never raises: an invalid
+    value counts as absent.
+    """
     error = get_mapping(document, "document", "error") or get_mapping(document, "error") or document
     at = get_time(error, "timestamp") or get_time(document, "modified")
     return ErrorFile(

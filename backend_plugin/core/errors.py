@@ -90,7 +90,10 @@ class Problems(list[Problem]):
 
 @contextmanager
 def collect_problems() -> Iterator[list[Problem]]:
-    """Collect the problems of several stages in one `InvalidTask`; those that the body raises come last."""
+    """Yield a list for the problems of several stages, and raise one `InvalidTask` if there are any.
+
+    The problems of an `InvalidTask` that the body raises come last.
+    """
     problems = Problems()
     try:
         yield problems
@@ -102,7 +105,10 @@ def collect_problems() -> Iterator[list[Problem]]:
 
 
 class RequestRejected(BackendError):
-    """A rejection by the API server, with fields of its Kubernetes status; see `rejection.is_transient`."""
+    """The API server rejects a request; the fields are those of its Kubernetes status.
+
+    A retry cannot succeed, unless a quota is exceeded (`rejection.is_transient`).
+    """
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)

@@ -46,8 +46,8 @@ Known = TypeVar("Known", bound=NamedJob)
 def find_job(word: str, jobs: Iterable[Known]) -> Known:
     """Return the job with the name `word`, else of the Flyte execution `word`, else with the prefix `word`.
 
-    ``namespace/`` may precede the word. Of several attempts of one Flyte node, return the last one. Raises
-    `JobNotFound` or `AmbiguousJob`.
+    ``namespace/`` may precede the word. If all matches are attempts of one Flyte node, return the last
+    attempt. Raises `JobNotFound` or `AmbiguousJob`.
     """
     namespace, slash, name = word.rpartition("/")
     among = [job for job in jobs if not slash or job.namespace == namespace]
@@ -78,9 +78,10 @@ def _has_rendezvous_ranks(job: Job) -> bool:
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
-    """Return the names of the replicas that may have a rank: all, if a rendezvous assigns the ranks.
+    """Return the names of the replicas that may have a rank, such as ``worker-0``.
 
-    Raises `RankNotFound` if the job does not have the rank.
+    These are all replicas if a rendezvous assigns the ranks. Raises `RankNotFound` if the job does not have
+    the rank.
     """
     total = job.replicas * (job.nproc_per_node or 1)
     if not 0 <= rank < total:
@@ -109,7 +110,10 @@ def list_initializers(job: Job) -> Sequence[str]:
 
 
 def require_node(job: Job, number: int) -> str:
-    """Return the replica with a node number, in the order of the ranks; else raise `RankNotFound`."""
+    """Return the name of the replica with a node number, its position from 0 in the order of the ranks.
+
+    Raises `RankNotFound` if the job has fewer replicas.
+    """
     replicas = list_replicas(job)
     if not 0 <= number < len(replicas):
         has = _format_range("node", len(replicas))
@@ -118,7 +122,7 @@ def require_node(job: Job, number: int) -> str:
 
 
 def require_replica(job: Job, name: str) -> str:
-    """Return `name` if the job has a replica with this name; else raise `RankNotFound`."""
+    """Return `name` if a replica or an initializer of the job has this name; else raise `RankNotFound`."""
     if name in {*list_initializers(job), *list_replicas(job)}:
         return name
     has = ", ".join(

@@ -40,7 +40,10 @@ def encode(ref: JobRef, keys: SigningKeys | None = None) -> bytes:
 
 
 def is_authentic(data: bytes, keys: SigningKeys) -> bool:
-    """True if a server with one of these keys signed the reference, or if they accept it unsigned."""
+    """True if a server with one of these keys signed the reference.
+
+    Also True for an unsigned reference if the keys accept unsigned ones.
+    """
     signed, written = data[: -SIGNATURE_BYTES - len(_SIGNATURE)], data[-SIGNATURE_BYTES - len(_SIGNATURE) :]
     if written.startswith(_SIGNATURE):
         return keys.verify(written.removeprefix(_SIGNATURE), _PURPOSE, signed)
@@ -51,7 +54,10 @@ def is_authentic(data: bytes, keys: SigningKeys) -> bool:
 
 
 def decode(data: bytes) -> JobRef:
-    """Parse a reference of any version; raise `UnreadableReference` if it is invalid."""
+    """Parse a reference of any version.
+
+    Raises `UnreadableReference` if the bytes are not a reference, or if the dialect in it is unknown.
+    """
     try:
         message = job_ref_pb2.JobRef.FromString(data)
     except DecodeError as error:

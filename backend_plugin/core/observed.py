@@ -74,6 +74,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires: bool = False
     """True if the job has a time to live after its end."""
     owned: bool = False
+    """True if the job has an owner reference."""
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -226,7 +227,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The job; None if it does not exist (any more)."""
     pods: tuple[Pod, ...] = ()
     initializers: tuple[Pod, ...] = ()
-    """The current pods that load data before the replicas are created; `pods` has those that failed."""
+    """The current pods that load data before the replicas are created.
+
+    `pods` contains one of them only if the job has ended and the pod has not succeeded.
+    """
     events: tuple[Event, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     error_files: tuple[ErrorFile, ...] = ()

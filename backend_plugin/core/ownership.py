@@ -16,14 +16,18 @@ _OTHER_CLUSTER: Final = "other-cluster"
 
 
 def is_owner_unknown(job: Job) -> bool:
-    """True if neither an owner reference nor the annotation `WORKFLOW` shows where the job's workflow is."""
+    """True if neither an owner reference nor the annotation `WORKFLOW` shows where the job's workflow is.
+
+    False for a job that is already being deleted.
+    """
     return not (job.owned or job.deleting or job.annotations.get(WORKFLOW))
 
 
 def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Attempt | None:
-    """Return the attempt of a job without an owner, whose Flyte execution may be gone; otherwise None.
+    """Return the attempt of a job without an owner whose Flyte execution may be gone; otherwise None.
 
-    The job must be at least `least_age` old. A job that has ended and has a time to live is left out.
+    A job that was created or has ended less than `least_age` ago is left out. An ended job with a time to
+    live is also left out.
     """
     since, expires = _get_end(job)
     if not is_owner_unknown(job) or since is None or now - since < least_age or expires:
@@ -45,7 +49,10 @@ def _get_end(job: Job) -> tuple[datetime | None, bool]:
 
 
 def build_ownership_patch(owner: OwnerReference | None) -> Manifest:
-    """Return the patch that sets `owner`, or for None an annotation: the workflow is in another cluster."""
+    """Return the merge patch that sets `owner` as the owner of a job.
+
+    For None, the patch sets an annotation instead: the workflow of the job is in another cluster.
+    """
     if owner is None:
         return {"metadata": {"annotations": {WORKFLOW: _OTHER_CLUSTER}}}
     return {"metadata": {"ownerReferences": names.build_owner_references(owner)}}

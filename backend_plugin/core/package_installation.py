@@ -90,7 +90,10 @@ def check_packages(packages: Sequence[str], path: str) -> Iterator[Problem]:
 
 
 def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Manifest:
-    """Return a container that installs the packages first; raise `InvalidTask` if it has no command."""
+    """Return a container that installs the packages before its command.
+
+    Raises `InvalidTask` if the container has neither a command nor arguments. `path` is its path in the task.
+    """
     command, words = (get_texts(container, key) for key in ("command", "args"))
     if not command and not words:
         raise InvalidTask(
@@ -110,7 +113,10 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
 
 
 def find_failure(exit_code: int, message: str) -> str:
-    """Return the message about failed packages in a container's termination; empty for other failures."""
+    """Return the message about a failed installation of packages; empty if the container has another failure.
+
+    `exit_code` and `message` are those of the container's termination.
+    """
     if exit_code != EXIT_CODE:
         return ""
     lines = [line for line in message.splitlines() if line.startswith(_PREFIX)]

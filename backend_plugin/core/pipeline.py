@@ -52,8 +52,8 @@ def plan(
 ) -> Plan:
     """Return all manifests that an attempt needs, without any request to the cluster.
 
-    `pod_templates` are the PodTemplates of the cluster, and `capabilities` what it supports. Raises
-    `InvalidTask` with all problems of the task.
+    `pod_templates` are the PodTemplates of the cluster that the task may name. `capabilities` is what the
+    cluster supports. Raises `InvalidTask` with all problems of the task.
     """
     with collect_problems() as problems:
         job = custom.decode(template, run, problems)
@@ -116,6 +116,7 @@ def select_gang(
 
 
 def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:
+    """Return the author's time to live of a finished job, or else the platform's; None without either."""
     seconds = job.run_policy.ttl_seconds_after_finished
     return int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None if seconds is None else seconds
 
@@ -161,9 +162,9 @@ def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -
 def build_start_patch(
     job: Job | None, rules: JudgingContext, observe: Callable[[], Observed]
 ) -> Manifest | None:
-    """Return the patch that records the start of a job with a deadline; None if none is needed.
+    """Return the merge patch that records when a job with a deadline started; None if none is needed.
 
-    Most jobs need none, so `observe`, which returns the observed state of the job, is called only for others.
+    `observe` returns the observed state of the job. It is called only if a patch may be needed.
     """
     if not deadline.needs_start(job, rules):
         return None

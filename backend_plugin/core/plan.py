@@ -43,7 +43,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prerequisites: tuple[Manifest, ...] = ()
     """The objects that must exist before the job, which owns them afterwards."""
     companions: tuple[Manifest, ...] = ()
-    """The objects to create after the job and owned by it (a PodGroup), with a placeholder for its uid."""
+    """The objects, such as a PodGroup, to create after the job, which owns them.
+
+    Their owner reference has the placeholder `NO_UID` instead of the uid of the job.
+    """
     warnings: tuple[str, ...] = ()
     """Warnings about options that are accepted, as sentences."""
     reasons: tuple[str, ...] = ()

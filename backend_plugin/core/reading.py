@@ -64,14 +64,17 @@ def intern_text(text: str) -> str:
 
 
 def get_bounded_text(value: JsonValue, *keys: str) -> str:
-    """Return the first 4,000 characters of a text, which bounds the time of regular expressions."""
+    """Return the first 4,000 characters of the string at the path `keys`; empty if there is no string.
+
+    The limit bounds the time of regular expressions that search the text.
+    """
     return get_text(value, *keys)[:_LONGEST]
 
 
 def get_int(value: JsonValue, *keys: str) -> int | None:
-    """Return the number at the path `keys`, which may be text; None if there is none.
+    """Return the number at the path `keys`; None if there is none. Decimals of a float are cut off.
 
-    Decimals are cut off. A number above 2**31 - 1, or below its negative, becomes this limit.
+    The value may also be a text with a whole number. A number beyond ±(2**31 - 1) becomes this limit.
     """
     child = get_value(value, *keys)
     if isinstance(child, bool) or not isinstance(child, int | float | str):
@@ -84,7 +87,10 @@ def get_int(value: JsonValue, *keys: str) -> int | None:
 
 
 def get_text_map(value: JsonValue, *keys: str) -> Mapping[str, str]:
-    """Return the texts of the mapping at the path `keys`, with interned keys; empty if there is none."""
+    """Return the mapping at the path `keys`, without values that are not strings; empty if there is none.
+
+    Its keys are interned.
+    """
     child = get_value(value, *keys)
     if not isinstance(child, _MAPPINGS):
         return {}

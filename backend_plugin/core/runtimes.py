@@ -81,7 +81,8 @@ Known = TypeVar("Known", bound=NamedRuntime)
 def find_runtime(name: str, namespace: str | None, runtimes: Iterable[Known]) -> Known:
     """Return the runtime with this name; a TrainingRuntime precedes a ClusterTrainingRuntime.
 
-    Raises `RuntimeNotFound`, or `AmbiguousRuntime` if `namespace` is None and several namespaces have one.
+    Raises `RuntimeNotFound` if no runtime has the name. Raises `AmbiguousRuntime` if `namespace` is None, and
+    several namespaces have a TrainingRuntime of the name.
     """
     among = [each for each in runtimes if namespace is None or each.namespace in ("", namespace)]
     named = [each for each in among if each.name == name]

@@ -66,7 +66,11 @@ def prepare_types() -> None:
 
 
 def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]:
-    """Return the value as Kubernetes would serialize it, without unknown fields, or None and its problems."""
+    """Return the value as Kubernetes would serialize it, and its problems.
+
+    The value is None if there is a problem. Fields that are not in `pod_schema` are omitted, as in Flyte's
+    plugin.
+    """
     converted, wrong = _convert(value, kind, path)
     return None if wrong else msgspec.to_builtins(converted, enc_hook=attrgetter("text")), wrong
 
@@ -115,7 +119,10 @@ def normalize_json(value: Any) -> Any:
 
 
 def parse_amount(value: Any) -> Quantity:
-    """Return a quantity, which may be a number in JSON; raise `InvalidQuantity` if invalid or negative."""
+    """Return the quantity of a resource, which may be a number in JSON.
+
+    Raises `InvalidQuantity` if the value is not a quantity, or is negative.
+    """
     amount = parse(format_amount(value))
     if amount.nano < 0:
         raise InvalidQuantity(value)
@@ -138,7 +145,10 @@ def get_types() -> Mapping[str, Mapping[str, str]]:
 
 
 def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the types of fields by type and field name; `paragraphs` is like `pod_schema.PARTS`."""
+    """Return the types of the fields of each declared type, by type name and field name.
+
+    `paragraphs` has the format of `pod_schema.PARTS`, such as ``ContainerPort name:string hostPort:int32``.
+    """
     types: dict[str, dict[str, str]] = {}
     for paragraph in paragraphs.replace("\n  ", " ").splitlines():
         name, *fields = paragraph.split()
@@ -151,7 +161,10 @@ def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _build_type(kind: str) -> Any:
-    """Return the msgspec type for `kind`: msgspec is much faster than `_check_parts`, but reports less."""
+    """Return the msgspec type that validates values of a type such as ``Container`` or ``[Container]``.
+
+    msgspec validates much faster than `_check_parts`, which finds the problems of an invalid value.
+    """
     if kind in _SCALARS:
         return _SCALARS[kind]
     if kind.startswith("["):

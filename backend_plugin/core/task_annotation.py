@@ -49,7 +49,7 @@ def encode(run: Attempt, deadlines: Deadlines, task_config: Mapping[str, str]) -
 
 
 def encode_deadline(seconds: int) -> str:
-    """Return the value of the annotation of a job without a task, with only its deadline."""
+    """Return the annotation of a job that runs no task. It contains only the active deadline, in seconds."""
     return msgspec.json.encode(_AnnotationJson(active_seconds=seconds)).decode()
 
 

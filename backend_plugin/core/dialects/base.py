@@ -77,6 +77,7 @@ class Dialect:
     operator: str
     """The name of its operator, for messages."""
     container: str
+    """The name of the training container."""
     port: ReplicaPort
     labels: ReplicaLabels
     longest_name: int
@@ -100,20 +101,26 @@ class Dialect:
     suspend_spec: Manifest
     """The change of the spec that suspends a job without pods."""
     build_stop_spec: Callable[[Job], Manifest | None]
-    """Return the change of the spec after which the operator restarts and deletes no pod.
+    """Return the change of the spec after which the job ends when its pods have ended; None if not possible.
 
-    The job then ends when its pods have ended. None if this is not possible.
+    After the change, the operator restarts and deletes no pod, and `Job.clean_pod_policy` is "None".
     """
     limits: Mapping[str, JobLimit]
     """The limit that ended a job, by a part of the message of its condition."""
     list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]] = lambda *_: ()
-    """Return the init containers that the operator adds to a role; the second parameter is all roles."""
+    """Return the init containers, with name and resources, that the operator adds to the pods of a role.
+
+    The second parameter contains all roles of the job.
+    """
     check_container: Callable[[Mapping[str, Any], str], Iterable[Problem]]
     """Return the problems of a training container; the second parameter is its path in the task template."""
     build_pod_name: Callable[[Job, str, int], str]
     """Return the name of a pod, or its first part, from the job, the name of the role and the index."""
     read_without_pods: Callable[[Manifest], Job] | None = None
-    """Read a job from its status alone, without pods; None if the operator reports all conditions."""
+    """Read a job whose pods are unknown, and derive the missing conditions from its status.
+
+    None if the operator reports all conditions.
+    """
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = (
         lambda *parts: parts
     )

@@ -1,4 +1,4 @@
-"""The table of all dialects; to add one, add a folder next to this module and a row here."""
+"""The table of all dialects. To add a dialect, add a folder next to this module and a row here."""
 
 import re
 from collections.abc import Container, Mapping
@@ -33,7 +33,10 @@ _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the dialect of a kind of job; PyTorchJob if the name is empty, `KeyError` if it is unknown."""
+    """Return the dialect of a kind of job, such as TrainJob; that of PyTorchJob if the name is empty.
+
+    Raises `KeyError` for an unknown name.
+    """
     return DIALECTS[name] if name else DEFAULT
 
 

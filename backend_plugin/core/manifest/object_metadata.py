@@ -13,7 +13,11 @@ from backend_plugin.core.values import JsonValue, Manifest
 def build_job_metadata(
     template: TaskTemplate, run: Attempt, deadlines: Deadlines, pod: Manifest, *, longest_name: int
 ) -> Manifest:
-    """Return a job's metadata from its pod, the task template and the run; a later source wins."""
+    """Return the metadata of a job, with a name of at most `longest_name` characters.
+
+    The labels and annotations come from the pod, the task template and the execution. A later source in this
+    list overrides an earlier one.
+    """
     template_metadata = template.metadata.metadata
     metadata = get_mapping(pod, "metadata")
     owners = names.build_owner_references(run.owner)

@@ -38,7 +38,10 @@ class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
-    """Return the pod template of each group; raise `InvalidTask` with the problems of all groups."""
+    """Return the pod template of each group, in their order.
+
+    Groups with equal pods share one template. Raises `InvalidTask` with the problems of all groups.
+    """
     problems = Problems()
     pods: list[dict[str, Any]] = []
     if (context := _build_context(request, problems)) is not None:
@@ -55,10 +58,11 @@ def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> 
 
 
 def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate, and if the platform's default is missing.
+    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
 
-    If the mode of the setting ``pod-security`` is ``warn``, also yield one for each field that Pod Security
-    does not admit in the parts of the author and the execution.
+    Also yield one if the task names no PodTemplate and the platform's default one does not exist. If the mode
+    of the setting ``pod-security`` is ``warn``, yield one for each field set by the author or the execution
+    that Pod Security does not admit.
     """
     yield from pod_base.find_warnings(request)
     if _get_security_mode(request) is PodSecurityMode.WARN:
@@ -67,6 +71,7 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
 
 
 def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
+    """Return the values from which all pods are built, or None without a valid pod; extend `problems`."""
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
     base, of_base = pod_base.find_template(request)
@@ -161,7 +166,11 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
 def _with_platform_fields(
     context: _PodContext, spec: Fields, extra: Fields, *, problems: list[Problem]
 ) -> Fields:
-    """Return the spec with what FlytePropeller adds to pods that it renders, merged onto both templates."""
+    """Return the spec with the fields that FlytePropeller adds to the pods that it renders.
+
+    The spec takes precedence over `extra`, the role's own pod template. Both take precedence over the
+    PodTemplate.
+    """
     request, primary = context.request, context.draft.primary
     run, settings, extended = request.run, request.settings, request.template.extended_resources
     spec = pod_containers.with_flyte_defaults(spec, primary, context.env, settings)
@@ -184,7 +193,10 @@ def _with_platform_fields(
 
 
 def _with_role_fields(context: _PodContext, spec: Fields, extra: Fields) -> Fields:
-    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template."""
+    """Return a spec that FlytePropeller rendered, merged onto `extra`, the role's own pod template.
+
+    Tolerations and node requirements for the resources of the role are added.
+    """
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
     new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(

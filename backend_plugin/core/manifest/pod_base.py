@@ -27,7 +27,11 @@ _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "
 
 
 def find_template(request: PodRequest) -> tuple[Fields, list[Problem]]:
-    """Return the ``template`` of the PodTemplate (`NO_TEMPLATE` without a valid one), and its problems."""
+    """Return the field ``template`` of the task's PodTemplate, and the problems of the PodTemplate.
+
+    The first value is `NO_TEMPLATE` if there is no PodTemplate or it has problems. It is a problem if the
+    PodTemplate that the task names does not exist.
+    """
     found = _find_manifest(request)
     if found is None:
         name = request.template.metadata.pod_template_name
@@ -44,7 +48,11 @@ def find_template(request: PodRequest) -> tuple[Fields, list[Problem]]:
 
 
 def find_warnings(request: PodRequest) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate, and if the default one does not exist."""
+    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
+
+    Also yield one if the task names no PodTemplate and the platform's default one does not exist. Call this
+    function only if `find_template` returns no problems.
+    """
     found, default = _find_manifest(request), request.settings.default_pod_template_name
     if found is not None:
         path, manifest = found
@@ -130,7 +138,10 @@ def get_inherited_resources(base: Fields, name: str, settings: Settings) -> Reso
 
 
 def stack_templates(above: Fields, below: Fields) -> Fields:
-    """Return a template with only the containers of both, to find the resources of a container."""
+    """Return a pod template with only the containers of `above`, followed by those of `below`.
+
+    It is used to find the resources of a container.
+    """
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 

@@ -41,7 +41,10 @@ def _check_repeated_names(spec: Fields, path: str, trainer: str) -> Iterator[Pro
 
 
 def check_api_rules(spec: Fields, draft: PodDraft, dialect: Dialect) -> Iterator[Problem]:
-    """Yield the problems, except of resources, for which the API server would later reject the pod."""
+    """Yield the problems for which the API server would later reject the pod when the operator creates it.
+
+    `pod_resources` checks the resources.
+    """
     for error in pod_rules.check_spec(spec):
         if not _is_uncertain(error, dialect):
             yield build_problem(

@@ -46,7 +46,10 @@ def resolve_resources(
 
 
 def with_flyte_defaults(spec: Fields, primary: str, env: Sequence[Fields], settings: Settings) -> Fields:
-    """Return a spec with Flyte's environment, and the default security context in the primary container."""
+    """Return a spec with Flyte's environment in each container.
+
+    The primary container gets the platform's default security context if it has none.
+    """
     security = settings.default_security_context
 
     def decorate(kind: str, container: Fields) -> Fields:

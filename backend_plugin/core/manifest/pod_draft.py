@@ -64,7 +64,10 @@ class PodDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(request: PodRequest) -> tuple[PodDraft | None, list[Problem]]:
-    """Return the pod in the task template, and its problems; None if it is invalid or missing."""
+    """Return the pod in the task template, and its problems.
+
+    The pod is None if it is invalid, or if the task has neither a container nor a pod.
+    """
     target = request.template.WhichOneof("target")
     if target == "container":
         return _build_container_draft(request.template, request.settings)

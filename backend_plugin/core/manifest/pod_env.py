@@ -17,7 +17,10 @@ _THREADS: Final = "OMP_NUM_THREADS"
 
 
 def with_flyte_env(container: Fields, env: Sequence[Fields], settings: Settings) -> dict[str, Any]:
-    """Return the container with `env`, the result of `build_execution_env`, and the platform's sources."""
+    """Return the container with the variables `env` and the platform's Secrets and ConfigMaps.
+
+    `env` is the result of `build_execution_env`.
+    """
     env = [*container.get("env", ()), *env]
     sources = [*container.get("envFrom", ()), *_build_sources(settings)]
     return {**container, "env": env, **({"envFrom": sources} if sources else {})}
@@ -46,7 +49,8 @@ def build_execution_env(run: Attempt, settings: Settings) -> list[dict[str, Any]
 def build_training_env(container: Fields, processes: int, settings: Settings) -> list[Fields]:
     """Return the final environment of the primary container, with one entry for each name.
 
-    `processes` is the number of training processes in the container.
+    It includes variables for the number of threads and for the failure reports of flytekit. `processes` is
+    the number of training processes in the container.
     """
     by_name = index_by_name(container.get("env", ()))
     added = {**_build_thread_env(container, processes), **settings.kfpytorch.training_env}
@@ -58,7 +62,10 @@ def build_training_env(container: Fields, processes: int, settings: Settings) ->
 
 
 def _build_thread_env(container: Fields, processes: int) -> dict[str, str]:
-    """Return ``OMP_NUM_THREADS`` for the CPU limit of one process; torch counts the CPUs of the node."""
+    """Return ``OMP_NUM_THREADS`` for the CPU limit of a container with one process.
+
+    By default, torch starts a thread for each CPU of the node, which is slow under a lower limit.
+    """
     limit = container.get("resources", {}).get("limits", {}).get("cpu")
     if not limit or processes > 1:
         return {}

@@ -24,7 +24,10 @@ _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
-    """Return the ``labels`` and ``annotations`` of an execution, with secrets for Flyte's webhook."""
+    """Return the ``labels`` and ``annotations`` that an execution adds to its pods.
+
+    They include the execution's identity, and the descriptions of the secrets that Flyte's webhook injects.
+    """
     secrets = {f"flyte.secrets/s{index}": _encode_secret(each) for index, each in enumerate(security.secrets)}
     labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
     if run.execution_identity:
@@ -44,7 +47,10 @@ def merge_pod_metadata(layers: Sequence[Fields], settings: Settings) -> dict[str
 
 
 def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
-    """Yield a problem for each label and key that the API server rejects, and for too large annotations."""
+    """Yield a problem for each label and annotation key that the API server rejects.
+
+    Also yield one if the annotations are too large.
+    """
     for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
         for key, value in metadata.get(part, {}).items():
             # The API server ignores the case of the keys of annotations.

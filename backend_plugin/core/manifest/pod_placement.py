@@ -13,7 +13,11 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_pod_settings(spec: Fields, run: Attempt, settings: Settings, *, resources: Iterable[str]) -> Fields:
-    """Return a spec with the platform's pod-level fields, and with its tolerations for `resources`."""
+    """Return a spec with the pod-level fields, such as tolerations, of the platform and the execution.
+
+    `resources` contains the names of the resources that the containers use. The settings may have tolerations
+    for them.
+    """
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}
     if run.is_interruptible:
@@ -48,7 +52,10 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
 
 
 def find_node_requirement(run: Attempt, settings: Settings) -> Fields | None:
-    """Return the settings' node requirement for interruptible attempts or for others; None if not set."""
+    """Return the node requirement in the settings for interruptible attempts, or else for other attempts.
+
+    The attempt `run` decides which of the two applies. Return None if that one is not set.
+    """
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
     return settings.non_interruptible_node_selector_requirement
@@ -75,7 +82,10 @@ def with_role_placement(spec: Fields, group: ReplicaGroup) -> Fields:
 
 
 def read_role_template(group: ReplicaGroup, problems: list[Problem]) -> Fields:
-    """Return the author's pod template for a role, and add its problems; empty if absent or invalid."""
+    """Return the pod template that the author sets for a role; empty if absent or invalid.
+
+    Problems of the template are added to `problems`.
+    """
     pod_template = group.placement.pod_template
     if pod_template is None:
         return {}

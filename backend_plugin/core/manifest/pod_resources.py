@@ -63,7 +63,8 @@ def read_role_resources(
 ) -> ResourceRequirements:
     """Return the resources that the author sets for a role; empty if absent or invalid.
 
-    They replace those of the task. A request without a limit is also the limit, and the reverse.
+    They replace those of the task. A request without a limit is also the limit, and a limit without a request
+    is also the request. Problems are added to `problems`.
     """
     if group.resources is None:
         return NO_CLAIM
@@ -82,10 +83,10 @@ def read_role_resources(
 def compute_trainer_resources(
     own: ResourceRequirements, group: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final resources of an init container, or of the primary container, which trains.
+    """Return the final requirements of the primary container, which trains, or of an init container.
 
-    Those of the role (`group`) override those of the container (`own`). These override those of the
-    PodTemplate (`template`), and these the defaults of the platform.
+    The order of precedence is: those of the replica role (`group`), those of the container (`own`), those of
+    the PodTemplate (`template`), and the defaults of the platform.
     """
     claim = group.with_defaults(own).with_defaults(template)
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
@@ -120,7 +121,10 @@ def compute_sidecar_resources(
 
 
 def subtract_primary(own: ResourceRequirements, primary: ResourceRequirements) -> ResourceRequirements:
-    """Return `own` without amounts equal to those of `primary`: FlytePropeller has copied them."""
+    """Return a sidecar's requirements `own`, without the resources that have the same amounts in `primary`.
+
+    FlytePropeller has copied such resources from the container ``primary`` of the PodTemplate.
+    """
     inherited = {
         name
         for name in primary.names
@@ -180,7 +184,11 @@ def is_device(name: str) -> bool:
 
 
 def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
-    """Yield a problem for each device with a fraction, a request unlike its limit, or too many GPUs."""
+    """Yield a problem for each device with a fractional amount or different request and limit.
+
+    Also yield one if there are more GPUs than the settings allow. `path` is the path of the container in the
+    task template.
+    """
     gpu, most = settings.gpu_resource_name, omit_empty(settings.kfpytorch.task_resources.limits)
     for name in filter(is_device, claim.names):
         limit = claim.limits.get(name, _NOTHING)

@@ -1,4 +1,4 @@
-"""The PyTorchJob manifest, with only the fields that training-operator 1.7 to 1.9 interpret alike."""
+"""The PyTorchJob manifest. It has only fields that training-operator 1.7 to 1.9 interpret in the same way."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -122,14 +122,20 @@ def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
 
 
 def build_stop_spec(job: Job) -> Manifest:
-    """Return the change of the spec after which the operator restarts and deletes no pod of the job."""
+    """Return the change of the spec after which the operator restarts and deletes no pod of the job.
+
+    The job then ends when its pods have ended.
+    """
     roles = {group.role.capitalize(): {"restartPolicy": "Never"} for group in job.groups}
     # With a backoff limit of 0, the operator would delete all pods after the first failure.
     return {"runPolicy": {"cleanPodPolicy": "None", "backoffLimit": None}, REPLICA_SPECS: roles}
 
 
 def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each conflict of ports, which all become TCP ports of the replica's service."""
+    """Yield a problem for each port that conflicts with another one in the replica's service.
+
+    The operator makes every port of the container a TCP port of the service, so UDP and TCP conflict.
+    """
     path = f"{path}.ports"
     ports = container.get("ports", ())
     for name in list_repeated([each["name"] for each in ports if each.get("name")]):

@@ -34,5 +34,5 @@ def build_pod_name(job: Job, role: str, index: int) -> str:
 
 
 def list_added_containers(role: ReplicaRole, roles: Iterable[ReplicaRole]) -> Sequence[Manifest]:
-    """Return the init container that the operator adds to each worker of a job with a master."""
+    """Return the init container that the operator adds to a worker of a job with a master; otherwise none."""
     return (_INIT_CONTAINER,) if role is ReplicaRole.WORKER and ReplicaRole.MASTER in roles else ()

@@ -91,7 +91,10 @@ def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
-    """Return {}, no change, if a job ends when its pods have ended; None if a failure restarts all nodes."""
+    """Return {}, an empty change of the spec, if a job ends by itself when its pods have ended; else None.
+
+    A job does not end by itself if the failure of a node may restart all nodes.
+    """
     said = _read_options(job)
     return None if said.max_restarts or said.named_runtime else {}
 
@@ -127,7 +130,10 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time since which all nodes exist; after a restart of the job, its creation."""
+    """Return the time from which all nodes existed for the first time; None if some nodes have no pod.
+
+    After a restart of the whole job that time is unknown, and the result is the creation time of the job.
+    """
     if any(pod.attempt for pod in nodes):
         # With this earlier time, the present pods count as replacements.
         return job.created

@@ -16,7 +16,10 @@ _MAPS: Final = ("labels", "annotations")
 
 
 def fold(job: TrainingJob, pods: Sequence[Manifest]) -> tuple[TrainingJob, Sequence[Manifest]]:
-    """Return the job with one group of nodes, and their pod template; raise `InvalidTask` if pods differ."""
+    """Return the job with master and workers in one group of nodes, and a list with the nodes' pod template.
+
+    Raises `InvalidTask`, with each field that differs, if the pod templates of master and workers differ.
+    """
     first, *others = job.groups
     problems = [
         problem

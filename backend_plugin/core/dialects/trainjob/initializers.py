@@ -79,7 +79,10 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
-    """Return patches with the identity labels and the service account for a named runtime's initializers."""
+    """Return the patches for the initializers of a runtime that the author names.
+
+    They add the labels by which the server watches the pods, and the service account of the task.
+    """
     account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
     return [
@@ -129,14 +132,20 @@ def _get_storage(job: TrainingJob) -> DataStorage:
 
 
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
-    """Return the field `volumes`; JobSet adds the volume of a claim that it creates itself."""
+    """Return the field `volumes` of a pod with `others` and the claim that the author names.
+
+    JobSet adds the volume of a claim that it creates itself.
+    """
     claim = _get_storage(job).claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return omit_empty({"volumes": [*others, *own]})
 
 
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
-    """Return `volumeClaimPolicies`, by which JobSet creates a claim for the files; {} if none is needed."""
+    """Return `volumeClaimPolicies`, by which JobSet creates a PersistentVolumeClaim for the loaded files.
+
+    The result is {} if the job has no initializers, or if the author names an existing claim.
+    """
     storage = _get_storage(job)
     if not job.sources or storage.claim:
         return {}
@@ -152,7 +161,10 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
 
 def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the field `annotations` of a JobSet with initializers: those that its gang scheduler needs."""
+    """Return the field `annotations` of the JobSet: those that a gang scheduler needs for the initializers.
+
+    The result is {} if the job has no initializers, or if the scheduler needs none.
+    """
     return omit_empty({"annotations": draft.jobset_annotations}) if job.sources else {}
 
 

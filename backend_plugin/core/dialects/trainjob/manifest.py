@@ -36,7 +36,11 @@ _DEFAULT_RESTARTS: Final = 6
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the TrainJob; raise `InvalidTask` if it is too large or a field of its pods is not permitted."""
+    """Return the TrainJob.
+
+    Raises `InvalidTask` if the manifest is larger than the cluster accepts, or if a named runtime, the
+    initializers or MPI do not permit a field of the pods.
+    """
     metadata, pod = draft.metadata, _build_pod_template(job, draft)
     spec = get_mapping(pod, "spec")
     if problems := [*initializers.check_pod(job, spec), *mpi.check_pod(job, spec)]:
@@ -94,6 +98,7 @@ def _build_pod_template(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def _get_topology(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
+    """Return the mode, such as ``required``, and the level of the job's topology; both empty if absent."""
     topology = job.train_options.topology
     return ("", "") if topology is None else (topology.get_mode(queued=draft.suspended), topology.level)
 
@@ -191,7 +196,10 @@ def _build_pod(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
 
 
 def _with_named_ports(container: Manifest) -> Manifest:
-    """Return a container with one named entry for each port: Trainer merges ports by name."""
+    """Return a container whose ports have names, without a second entry for a port.
+
+    Trainer merges ports by name, and the CRD rejects two entries for one port.
+    """
     ports: dict[str, Manifest] = {}
     for port in get_mappings(container, "ports"):
         protocol = get_text(port, "protocol") or "TCP"

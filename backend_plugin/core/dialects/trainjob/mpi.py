@@ -28,7 +28,10 @@ _VARIABLES: Final = frozenset({
     MPI_HOSTFILE_VARIABLE,
     *("OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots"),
 })  # fmt: skip
-"""The variables that Trainer sets only in the launcher, which starts mpirun if it has the first one."""
+"""The variables that Trainer sets only in the launcher.
+
+The worker program starts mpirun if the first variable is set.
+"""
 
 
 def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
@@ -48,7 +51,10 @@ def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
 
 
 def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
-    """Return the nodes as replicated jobs; MPI has two: the launcher (node 0), and all other nodes."""
+    """Return the nodes as replicated jobs of JobSet.
+
+    MPI has two: the launcher, which is node 0, and all other nodes. Another framework has one.
+    """
     if job.framework != MPI:
         return [nodes]
     spec = get_mapping(nodes, "template", "spec")

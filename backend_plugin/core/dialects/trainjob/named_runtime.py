@@ -33,7 +33,7 @@ _SUPPORTED: Final = (*_OF_POD, "containers", "restartPolicy")
 
 
 def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[str, str]) -> Manifest:
-    """Return `trainer` and `runtimePatches`; the Job of the nodes gets `annotations`.
+    """Return the fields `trainer` and `runtimePatches` of the spec; the Job of the nodes gets `annotations`.
 
     Raises `InvalidTask` with all fields of the task that a patch cannot change.
     """

@@ -11,7 +11,10 @@ ANNOTATION: Final = f"{PREFIX}train-job"
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """Options that the spec of a TrainJob cannot contain; the defaults apply to a job of another client."""
+    """Options of a TrainJob that its spec cannot contain. An annotation stores them.
+
+    The defaults apply to a job that another client created.
+    """
 
     min_nodes: int | None = None
     """The number of nodes with which an elastic job starts; None if it is not elastic."""

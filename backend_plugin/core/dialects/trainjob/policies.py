@@ -36,7 +36,10 @@ def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
 
 
 def build_job_policies(job: TrainingJob) -> Manifest:
-    """Return the fields `podFailurePolicy` and, if only some nodes must succeed, `successPolicy`."""
+    """Return the field `podFailurePolicy` of the nodes' Job.
+
+    If the author requires only some nodes to succeed, also return the field `successPolicy`.
+    """
     # If the rendezvous accepts fewer nodes, the other nodes continue without a lost one.
     lost = "Ignore" if job.elastic and job.elastic.min_replicas < job.elastic.max_replicas else _FAIL_JOB
     options = job.train_options

@@ -56,9 +56,15 @@ LABELS: Final = ReplicaLabels(
     aliases={LAUNCHER: ROLE},
 )
 LONGEST_NAME: Final = 44
-"""With this length, ``<job>-node-0-99999-<5 characters>``, the name of a pod, has 63 characters."""
+"""The maximum length of a job's name.
+
+The name of a pod, ``<job>-node-0-<index>-<5 characters>``, then has at most 63 characters up to index 99999.
+"""
 LONGEST_NAME_WITH_INITIALIZERS: Final = 33
-"""With this length, ``<job>-dataset-initializer-0-0-<5 characters>`` has 63 characters."""
+"""The maximum length of the name of a job with initializers.
+
+The pod name ``<job>-dataset-initializer-0-0-<5 characters>`` then has at most 63 characters.
+"""
 
 
 def build_runtime_reference(kind: str, name: str) -> Manifest:
@@ -97,7 +103,10 @@ def find_trainer(spec: Manifest) -> Manifest:
 def iter_volume_conflicts(
     spec: Manifest, names: Collection[str], directories: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, value) of each volume in `names`, and each mount of the trainer in `directories`."""
+    """Yield (path, value) for each volume with a name in `names`, and each mount at one of `directories`.
+
+    Only the mounts of the training container are checked.
+    """
     for index, volume in enumerate(get_mappings(spec, "volumes")):
         if (name := get_text(volume, "name")) in names:
             yield f"pod.spec.volumes[{index}].name", name

@@ -64,6 +64,7 @@ def read_runtime(manifest: Manifest) -> Runtime:
 
 
 def _read_processes(policy: Manifest) -> str:
+    """Return the number of processes per node in a runtime's `mlPolicy`, as text; empty if it has none."""
     for framework in policy:
         processes = get_mapping(policy, framework).get("numProcPerNode")
         if isinstance(processes, int | str):
@@ -113,9 +114,9 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 
 
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
-    """Yield a problem if a job names a runtime that does not exist, or that lacks a part the task needs.
+    """Yield a problem if a job's runtime is not in `found`, or lacks a replicated job that the task needs.
 
-    Yield none if `found` is empty for the job, because the server may be unable to list runtimes.
+    Yield none if `found` has no runtime that the job could name: the server may be unable to list runtimes.
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
