@@ -45,7 +45,11 @@ def send(request: Message, answer: type[Answer], server: Address, seconds: float
 def stream(
     request: Message, answer: type[Answer], server: Address, seconds: float | None = None
 ) -> Generator[Answer, None, None]:
-    """Yield the responses to a request; cancel the call when the generator is closed."""
+    """Yield the responses to a request; the call is cancelled when the generator is closed.
+
+    Raises:
+        RequestFailed: If the call fails.
+    """
     with open_channel(server) as (channel, metadata):
         method: Any = channel.unary_stream(**build_method(request, answer))
         responses = method(request, metadata=metadata, timeout=seconds)
@@ -57,7 +61,11 @@ def stream(
 
 @asynccontextmanager
 async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.Channel", Metadata]]:
-    """Yield a channel for asyncio to the server, as `open_channel`."""
+    """Yield a channel for asyncio to the server, and the metadata to send with each call.
+
+    Raises:
+        RequestFailed: If the connection or a call within the context fails.
+    """
     import asyncio
 
     import grpc

@@ -83,7 +83,11 @@ def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
 
 
 def read_file(file: str, what: str) -> bytes:
-    """Return the content of a file with `what`; raise `RequestFailed` if it cannot be read."""
+    """Return the content of a file with a token, a certificate or a key.
+
+    Raises:
+        RequestFailed: If the file cannot be read. The message starts with `what`, the name of the content.
+    """
     try:
         return bounded_read.read_file(Path(file), bounded_read.LONGEST_SECRET)
     except OSError as error:

@@ -28,9 +28,10 @@ _NO_TLS: Final = (
 
 
 def diagnose(server: Server) -> str | None:
-    """Return why a connection to the server fails, as a predicate that follows its name, and the remedy.
+    """Return the reason why a connection to the server fails, and the remedy.
 
-    Return None if the port has no listener, or the reason cannot be determined.
+    The text continues a sentence that starts with the name of the server: ``has no port; write ...``. The
+    result is None if no process listens on the port, or if the reason cannot be determined.
     """
     written = str(server.address)
     if "/" in written.removeprefix(TLS):  # Another scheme of gRPC, such as dns:///host:port.

@@ -41,7 +41,7 @@ _STDERR: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTask:
-    """A task of a Python file, which converts texts to input literals."""
+    """A task that was loaded from a Python file. It converts the texts of its inputs to literals."""
 
     template: TaskTemplate
     task: PythonTask
@@ -74,7 +74,10 @@ class LoadedTask:
 
 
 def read_outputs(written: LiteralMap) -> Mapping[str, object]:
-    """Return the values in `outputs.pb`; a file, model or other large object is its URI."""
+    """Return the outputs in `outputs.pb` as Python values.
+
+    A file, a model or another large object is not loaded: its value is the URI.
+    """
     values: Mapping[str, object] = literal_map_string_repr(literals.LiteralMap.from_flyte_idl(written))
     return values
 
