@@ -26,7 +26,10 @@ def format_exit(failure: Failure) -> str:
 
 
 def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) -> list[str]:
-    """Return lines with the exception and its message, at most `MESSAGE_LINES` in a pod, or with the exit."""
+    """Return lines with the exception and its message, or with the exit of a process without an exception.
+
+    If `at_terminal` is False, in a pod, there are at most `MESSAGE_LINES` lines.
+    """
     cause = analysis.cause
     if not cause.exception:
         words = "" if cause.signal else ", without a word"

@@ -36,7 +36,8 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> OutputSlot:
         """Create and return a slot: the streams and the log for the output of one process.
 
-        An `interactive` process gets a pseudo-terminal if standard output is one and shows rank 0 only.
+        Set `interactive` for rank 0. Its process then gets a pseudo-terminal if standard output is a terminal
+        and shows rank 0 only.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -59,7 +60,10 @@ class Console:
                 (self.directory / slot.log_name).rename(self.directory / f"rank{rank}.log")
 
     def request_input(self, number: int) -> None:
-        """Read a line from the user's terminal for the process with the slot `number`, once there is one."""
+        """Record that the process with the slot `number` requests a line from the user's terminal.
+
+        Until the line arrives, `list_readable` includes the terminal, so that the caller polls it.
+        """
         self._asking = self.slots[number]
 
     def list_readable(self) -> list[int]:
@@ -67,7 +71,11 @@ class Console:
         return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
 
     def read_available(self, fd: int) -> None:
-        """Copy available data from `fd`: output of a process, or input of the user for a process."""
+        """Copy the available data from `fd`, a descriptor in `list_readable`.
+
+        Output of a process goes to its log and to the terminal. A line of the user goes to the process that
+        requested it.
+        """
         stream = self._streams.get(fd)
         if stream is None:
             self._forward_input(fd)
@@ -86,13 +94,19 @@ class Console:
         self._write_lines(stream, stream.lines.feed(chunk))
 
     def show_redrawn(self, now: float) -> None:
-        """Show and log redrawn lines, such as progress bars; `now` is the time of the monotonic clock."""
+        """Show and log lines that are redrawn with carriage returns, such as progress bars.
+
+        Each line is shown at most once in some seconds. `now` is the time of the monotonic clock in seconds.
+        """
         for stream in self._streams.values():
             if state := stream.take_redrawn(now):
                 self._show_and_log(stream, state)
 
     def _forward_input(self, terminal: int) -> None:
-        """Pass a line of the user to the process that requested it, or close its input after the last."""
+        """Pass a line that the user typed to the process that requested it.
+
+        At the end of the user's input, close the standard input of the process.
+        """
         asking, self._asking = self._asking, None
         if asking is None or asking.answers is None:
             return

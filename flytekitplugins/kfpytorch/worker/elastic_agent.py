@@ -154,7 +154,8 @@ class _Agent(SimpleElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         """Join the other nodes, and agree with them on how often the workers have been restarted.
 
-        torch counts only the failures of its own node, so the nodes would use different keys in the store.
+        torch counts only the failures of its own node. If nodes set different values of
+        ``TORCHELASTIC_RESTART_COUNT``, their workers use different keys in the store.
         """
         with torch_rendezvous.replace_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
             super()._rendezvous(worker_group)
@@ -233,7 +234,10 @@ class _Agent(SimpleElasticAgent):
             self._group.collect_exits(left)
 
     def _stop_all(self, signum: int) -> None:
-        """Request the stacks of all workers, send them `signum`, and SIGKILL after `shutdown_timeout`."""
+        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL.
+
+        Before this, request their stacks. Afterwards, remove the workers from the fork server.
+        """
         if self._group.request_stacks():
             self._wait_for_all(_WRITE_WHERE)
         for number in (signum, signal.SIGKILL):

@@ -43,7 +43,7 @@ def build_stand_in(error: BaseException) -> BaseException:
     """Return an exception with the class name, message and stack of `error`, without its causes and members.
 
     It replaces an exception with attributes, causes or members that raise when they are read. An example is
-    a class whose `__getattr__` raises another exception than AttributeError.
+    a class whose `__getattr__` raises an exception other than AttributeError.
     """
     content = {"__module__": "builtins", "__qualname__": type(error).__qualname__}
     message = catch(lambda: str(error), BaseException)
@@ -71,7 +71,11 @@ def format_message(raised: TracebackException) -> str:
 
 
 def list_chain(raised: TracebackException) -> tuple[RaisedException, ...]:
-    """Return the causes and contexts of `raised`, the earliest first, and at most `_LONGEST_CHAIN`."""
+    """Return the exceptions in the chain of causes and contexts of `raised`, the earliest first.
+
+    `raised` itself is not included. Of more than `_LONGEST_CHAIN` exceptions, return the earliest one and the
+    latest ones.
+    """
     chain: list[RaisedException] = []
     while (before := raised.__cause__ or raised.__context__) is not None:
         chain.append(

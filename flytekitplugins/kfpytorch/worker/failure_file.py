@@ -57,7 +57,10 @@ def write_failure(
 
 
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
-    """Record in `directory` an exit with code 0, by the exception `stop` or by the return of the function."""
+    """Record in `directory` that this process ends with exit code 0.
+
+    `stop` is the exception that ends it, such as ``SystemExit(0)``; None if the function returned.
+    """
     if stop is not None:
         ended = build_failure(stop, identity, recoverable=False)
     else:
@@ -103,8 +106,8 @@ def _describe(error: BaseException) -> Failure:
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
     """Return `failure` with the original exception, if torch has raised it again from another process.
 
-    Such a process is for example a DataLoader worker. `caught` has the exceptions of its traceback, the
-    original last.
+    The other process is for example a DataLoader worker. `caught` has the exceptions of its traceback, of
+    which the last is the original one. If `caught` is empty, return `failure` unchanged.
     """
     if not caught:
         return failure
@@ -136,7 +139,8 @@ def has_ended(directory: Path) -> bool:
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure or exit that the process recorded in `directory`, or else `ended`.
 
-    If it failed or was stopped without a record, add the user's frames from its last stack dump.
+    If the process recorded neither, and it failed or was stopped, add to `ended` the user's frames from the
+    stack that the process wrote.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
@@ -193,7 +197,8 @@ def read_stacks(directory: Path) -> str:
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
     """Return ``frames``, ``waiting`` and ``collective`` of a `Failure`, from a stack that a process wrote.
 
-    It is the stack at the crash if `crashed`, otherwise the last one.
+    If `crashed` is true, this is the stack at the crash, otherwise the last stack. Without a stack, the
+    values are empty.
     """
     text = read_stacks(directory)
     if crashed:  # Earlier stacks do not belong to the crash.

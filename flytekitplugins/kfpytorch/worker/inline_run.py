@@ -20,7 +20,10 @@ _reported: set[str] = set()
 
 
 def report_world_of_one(task: str, ranks: int) -> None:
-    """Print once that a task with several `ranks` runs as one, unless the user has chosen this."""
+    """Print once that a task with several `ranks` runs as a single rank.
+
+    Print nothing if ``FLYTE_KFPYTORCH_LOCAL`` or ``RANK`` is set.
+    """
     is_set = os.environ.get(topology.OVERRIDE, "").strip() or "RANK" in os.environ
     if ranks == 1 or is_set or task in _reported:
         return
@@ -33,7 +36,10 @@ def report_world_of_one(task: str, ranks: int) -> None:
 
 
 def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
-    """Call the user's function as the only rank, with the environment of a world size of 1."""
+    """Call the user's function in this process as the only rank, and return the value.
+
+    During the call, the environment variables of a world size of 1 are set.
+    """
     with runtime_info.reserve_port() as port:
         here = operator_env.build_loopback_env().items()
         defaults = {name: value for name, value in here if name not in os.environ}

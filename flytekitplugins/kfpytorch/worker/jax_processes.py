@@ -15,7 +15,10 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of process number `process`; `env` has ``MASTER_ADDR`` and ``MASTER_PORT``."""
+    """Return the environment variables of process number `process` of a jax job.
+
+    `processes` is the number of all processes. `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job.
+    """
     return {
         "RANK": str(process),
         "WORLD_SIZE": str(processes),
@@ -35,7 +38,10 @@ def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def exit_without_peers(code: int) -> None:
-    """Skip the exit handler of jax, which waits up to five minutes for the other processes."""
+    """Make this process, which has failed, end with exit code `code` and without the exit handler of jax.
+
+    The handler would wait up to five minutes for the other processes to end.
+    """
     if find_loaded("jax") is not None:
         atexit.register(_exit, code)
 

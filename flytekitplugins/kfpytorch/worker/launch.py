@@ -81,7 +81,9 @@ def _is_node_of_job(env: Mapping[str, str]) -> bool:
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
     """Run a task without torch's launcher, and return the value of rank 0.
 
-    `replicas_by_default` selects the mode of a local run if ``FLYTE_KFPYTORCH_LOCAL`` is not set.
+    A pod runs its own ranks, and a local run all `ranks`. If ``FLYTE_KFPYTORCH_LOCAL`` is not set,
+    `replicas_by_default` selects whether a local run starts a process for each replica or calls the function
+    in this process.
     """
     is_mpi = get_framework(task.task_config) == MPI
     in_pod = not runtime_info.is_local()
@@ -142,6 +144,7 @@ def _fit_topology(
 
 
 def _list_texts(function: Any) -> set[str]:
+    """Return the text constants of a function and of the functions within it."""
     code = getattr(function, "__code__", None)
     codes = loading.iter_codes(code) if code is not None else ()
     return {text for each in codes for text in each.co_consts if isinstance(text, str)}

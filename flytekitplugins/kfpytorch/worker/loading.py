@@ -74,7 +74,10 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the globals of simple types, such as int and str, that a function or one that it wraps reads."""
+    """Return the globals that a function, or a function that it wraps, reads and that have a simple type.
+
+    Simple types are bool, int, float, str, bytes and None.
+    """
     values: dict[str, Any] = {}
     for each in _list_wrapped(function):
         namespace = getattr(each, "__globals__", {})
@@ -154,9 +157,10 @@ def _track_import() -> Iterator[None]:
 
 
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
-    """Import the module and return the function of the task, or None if its pickle has to be used.
+    """Import the module and return the function of the task.
 
-    That is so if the import failed without a raised error, or the module has no such task with the same code.
+    Return None if the pickled function has to be used instead. This is so if the import failed and the error
+    was not raised, if the module comes from another file, or if it has no such task with the same code.
     """
     try:
         with _track_import():
@@ -175,9 +179,11 @@ def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
-    """Raise the `error` of the import in this worker if a pod would raise it, too; otherwise only print it.
+    """Raise `error`, with which the import of the module failed in this worker, or only print it.
 
-    A pod does not import the module if `reference.attribute` is None, and may call the task at its import.
+    It is raised if a pod that runs the task would fail with it, too. A pod would not fail in two cases: it
+    does not import the module (`reference.attribute` is None), or the module calls the task while it is
+    imported, which is an error only in a worker. The worker then uses the pickled function.
     """
     if reference.attribute is not None and not _state.refused:
         raise error

@@ -28,6 +28,8 @@ class LocalMode:
 def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> LocalMode:
     """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
 
+    If it is not set, the mode is ``replicas`` if `replicas_by_default` is true, otherwise ``inline``.
+
     Raises:
         InvalidLocalMode: The value is none of these.
     """

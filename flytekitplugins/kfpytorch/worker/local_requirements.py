@@ -19,12 +19,13 @@ class DataNotLoaded(Exception):
 
 
 def load_sources(config: Any) -> Mapping[str, str]:
-    """Load the data set and the model of a config, unless the user has set their variables to directories.
+    """Load the data set and the model of a config. Return the environment variables with their directories.
 
-    Return the environment variables with their directories.
+    A data set or a model is not loaded if the user has set its variable to a directory.
 
     Raises:
-        DataNotLoaded: A package is missing, the URI exists only in a cluster, or a directory does not exist.
+        DataNotLoaded: A package is missing, the URI exists only in a cluster, or the user's path is not a
+            directory.
     """
     sources = {kind: getattr(config.train_job, kind, None) for kind in PATH_VARIABLES}
     return {

@@ -76,7 +76,10 @@ class LocalRun:
         return get_framework(self.task.task_config)
 
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
-        """Return the fields of a `WorkerContext`: for the output `slot`, with its files in `directory`."""
+        """Return the settings of a worker, as the fields of a `WorkerContext`.
+
+        `slot` is its entry in the console, `replica` is its display name, and `directory` is for its files.
+        """
         place = WorkerContext(
             slot=slot.number,
             replica=replica,
@@ -92,7 +95,10 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Open the output streams of a process that will run the user's function, and return its settings."""
+        """Open the output streams of a process that will run the user's function, and return its settings.
+
+        `name` labels its output, and `replica` is its display name in messages about failures.
+        """
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
         return ProcessSpec(
@@ -104,7 +110,9 @@ class LocalRun:
     ) -> ProcessSpec:
         """Create the directory of a node, and return the settings of its agent, which starts the workers.
 
-        `name` is the node's name in a local run. `slots` are those of the agent and then of its workers.
+        `name` is the display name of the node in a local run. `target` is the function that the agent runs,
+        as ``module:function``, and `args` are further arguments for it. `slots` are the entries in the
+        console: first that of the agent, then those of its workers.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -142,7 +150,9 @@ class LocalRun:
         *,
         complete: bool = True,
     ) -> Any:
-        """Run `processes` to their end, at most for the timeout of the task, and return the value of rank 0.
+        """Run `processes` until they have ended, and return the value of rank 0.
+
+        A local run stops them at the timeout of the task.
 
         Args:
             processes: The processes to start.
@@ -288,7 +298,8 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
 def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
     """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
 
-    Agents unpickle the state of their rendezvous, and a server would accept a state from any process.
+    Agents unpickle the state of their rendezvous. A rendezvous server would accept a state from every process
+    that can connect.
     """
     return replace(
         settings,

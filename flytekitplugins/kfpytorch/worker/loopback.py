@@ -1,6 +1,7 @@
 """Keep torch's stores on the loopback interface while all ranks of a job are on one machine.
 
-A `TCPStore` listens on all interfaces without authentication, but accepts a socket that is bound already.
+A `TCPStore` listens on all interfaces and has no authentication. It accepts a listening socket: this module
+passes one that is bound to the loopback address.
 """
 
 import contextlib
@@ -29,7 +30,10 @@ def find_loopback_address() -> str | None:
 
 @contextlib.contextmanager
 def keep_stores_on_loopback() -> Iterator[None]:
-    """Restrict `TCPStore` to its loopback address, if all ranks of the job are on this machine."""
+    """Bind each `TCPStore` that this process serves at a loopback address to that address only.
+
+    Has no effect without torch, or if the environment does not state that all ranks are on this machine.
+    """
     if find_loopback_address() is None or importlib.util.find_spec("torch") is None:
         yield
         return

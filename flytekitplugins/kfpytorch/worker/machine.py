@@ -38,8 +38,9 @@ def _get_available_memory() -> int:
 
 
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects, or all; `root` has the driver files.
+    """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
 
+    If the variable is not set, these are all GPUs. `root` is the directory with the files of the drivers.
     CUDA is not loaded, because a process that has loaded it cannot be forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
@@ -87,9 +88,11 @@ _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 
 
 def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
-    """Return the number of processes of this pod, for a number, ``"gpu"``, ``"cpu"`` or ``"auto"``.
+    """Return the number of processes that this pod starts.
 
-    In a job it is the number in `env`, from the registration of the task.
+    `asked` is this number, or ``"gpu"``, ``"cpu"`` or ``"auto"``. For such a word, a pod of a job reads the
+    number in `env`, which is that at the registration of the task. An ordinary pod counts its GPUs or
+    processors.
 
     Raises:
         NoGpu: The argument is ``"gpu"``, and the pod has no GPU.

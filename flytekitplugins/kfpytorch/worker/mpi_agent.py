@@ -118,7 +118,7 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
 
 
 def _forward_lines(stream: Iterable[str]) -> Sequence[str]:
-    """Copy the output of mpirun to standard error, and return its last lines without separators."""
+    """Copy the output of mpirun to standard error, and return its last lines, without separator lines."""
     last: deque[str] = deque(maxlen=_MOST_LINES)
     for line in stream:
         sys.stderr.write(line)
@@ -202,9 +202,9 @@ def _run_node(node: MpiNode) -> list[Failure]:
 
 
 def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of the ranks of this node and then of the daemon of mpirun, or for the end of `sshd`.
+    """Wait until the ranks of this node have ended, and then until the daemon of mpirun here has ended.
 
-    If a rank failed, wait at most 10 s for the daemon.
+    If a rank failed, wait at most 10 s for the daemon. Return immediately when `sshd` ends.
     """
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
     # The end of this node would end the ranks of other nodes, which may still run after a success here.

@@ -1,6 +1,7 @@
 """Run one rank of an MPI job, which mpirun has started on this node.
 
-The rank opens the output streams of its node's agent, so that its output does not appear on that of mpirun.
+The agent of the node writes the environment of its ranks, and its descriptors for their output, to a file. A
+rank opens these descriptors, so that its output appears on its own node and not on that of mpirun.
 """
 
 import contextlib
@@ -21,7 +22,10 @@ _OF_MPI: Final = ("OMPI_", "PMIX_", "OPAL_", "ORTE_")
 
 
 def main() -> NoReturn:
-    """Run the user's function in the environment of the agent, and end with its exit code."""
+    """Run the user's function in the environment that the agent of the node wrote to `NODE_FILE`.
+
+    End this process with the exit code that `replica.run_worker` returns.
+    """
     directory = Path(os.environ[DIRECTORY])
     node = json.loads((directory / NODE_FILE).read_bytes())
     of_mpi = {name: value for name, value in os.environ.items() if name.startswith(_OF_MPI)}

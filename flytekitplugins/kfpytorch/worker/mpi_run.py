@@ -43,7 +43,13 @@ def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
 
 
 def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run mpirun, or sshd in a pod without the launcher; return the value of rank 0 if it ran here."""
+    """Run the ranks of this pod, and return the value of rank 0.
+
+    The pod starts mpirun if it is the launcher, and sshd otherwise.
+
+    Raises:
+        IgnoreOutputs: Rank 0 runs in another pod.
+    """
     count, total = int(getattr(task.task_config, "nproc_per_node", 1)), int(os.environ["WORLD_SIZE"])
     if MPI_HOSTFILE_VARIABLE in os.environ:
         require_open_mpi()

@@ -173,7 +173,8 @@ def build_exception(
 def _shorten_uncaught_failures() -> None:
     """Make Python print the user's frames and the report for an uncaught `ReplicaFailed`, and nothing else.
 
-    It replaces the except hook of rich that flytekit installs, but not one of the user's program.
+    This replaces Python's own except hook, or that of rich, which flytekit installs. An except hook of the
+    user's program stays.
     """
     show_traceback = sys.excepthook
     if getattr(show_traceback, "__module__", None) not in {"sys", "rich.traceback"}:
@@ -226,7 +227,11 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
 
 
 def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
-    """Return the result of rank 0, or None; if it cannot be loaded, replace `ended.failures`."""
+    """Return the result of rank 0; None if the run failed, or if rank 0 ran elsewhere.
+
+    If the result cannot be loaded, return None, and set `ended.failures` to a failure of rank 0 with the
+    reason.
+    """
     directory = ended.rank_zero
     if directory is None or ended.failures:
         return None

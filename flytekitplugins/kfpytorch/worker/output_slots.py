@@ -89,7 +89,11 @@ class OutputSlot:
 
 
 def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create pipes for a process: return their streams, and its standard input (empty), output and error."""
+    """Create pipes for the output of the process of `slot`.
+
+    Return the streams that read the pipes, and the descriptors for the standard input, output and error of
+    the process. Its standard input is empty.
+    """
     streams = []
     ends = [os.open(os.devnull, os.O_RDONLY)]
     for is_error in (False, True):
@@ -103,9 +107,11 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 
 
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a pseudo-terminal for a process: return its stream, and standard input, output and error.
+    """Create a pseudo-terminal for the process of `slot`.
 
-    It is narrower than the user's terminal, because each line is shown there after the prefix ``[r0]``.
+    Return a list of the stream that reads its output, and the descriptors for the standard input, output and
+    error of the process. The pseudo-terminal is narrower than the user's terminal, which shows the prefix
+    ``[r0]`` before each line.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

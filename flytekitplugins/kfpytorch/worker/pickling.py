@@ -49,7 +49,11 @@ def _build_typed_storage(storage: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Return the value pickled by cloudpickle; an object of the value may raise any exception."""
+    """Return the value pickled by `Pickler`.
+
+    Raises:
+        Exception: An exception that an object of the value raises while it is pickled.
+    """
     with io.BytesIO() as file:
         Pickler(file, protocol=5).dump(value)
         return file.getvalue()

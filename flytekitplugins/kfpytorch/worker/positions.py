@@ -33,7 +33,10 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Set the rank of the process in `slot`, and its directory with the stack file."""
+        """Set the rank of the process in `slot` of the console, and the directory of its stack file.
+
+        A restarted process keeps its slot, and its new directory replaces the old one.
+        """
         self._ranks[slot] = _Rank(rank, directory)
 
     def fileno(self) -> int | None:

@@ -93,7 +93,10 @@ class ProcessGroup:
         return any(member.code for member in self.members)
 
     def request_stacks(self) -> bool:
-        """Make all running replicas and workers write their stacks; True if there are any."""
+        """Make all running replicas and workers write their stacks, and return True if there are any.
+
+        An agent gets no request, because it requests the stacks of its workers itself.
+        """
         running = [member for member in self.list_running() if not member.process.is_agent]
         for member in running:
             self.client.signal_child(member.child, ASK_WHERE)

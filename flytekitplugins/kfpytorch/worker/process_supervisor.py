@@ -104,8 +104,9 @@ class ProcessSupervisor:
     def _build_signal_handlers(self) -> dict[int, Handler]:
         """Return the handlers of the signals during a run.
 
-        SIGINT prints the code lines of the ranks before its own handler runs. SIGUSR1 prints them, unless the
-        user's program handles it.
+        SIGTERM raises `SigtermReceived`. SIGINT prints the lines of code of the ranks, and then calls the
+        handler from before the run. SIGUSR1 prints the lines of code, unless the user's program has set its
+        own handler.
         """
         handlers: dict[int, Handler] = {signal.SIGTERM: _raise_sigterm}
         if callable(interrupt := signal.getsignal(signal.SIGINT)):

@@ -52,7 +52,10 @@ def _list_runs(ranks: Sequence[int]) -> Iterator[str]:
 
 
 def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> dict[str, list[int]]:
-    """Return the known ranks of `failures` by the text that `describe` returns for them, in their order."""
+    """Return a mapping from a text to the ranks whose failures have it; `describe` returns the text.
+
+    The order is that of `failures`. A failure without a known rank is left out.
+    """
     groups: dict[str, list[int]] = {}
     for failure in failures:
         if failure.rank is not None:
@@ -61,7 +64,10 @@ def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str])
 
 
 def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
-    """Return one line per group of ranks with the same text: ``ranks 0, 1 waited in all_reduce``."""
+    """Return one line per group of ranks with the same description: ``ranks 0, 1 waited in all_reduce``.
+
+    `describe` returns the part after the ranks.
+    """
     return [f"{format_ranks(ranks)} {text}" for text, ranks in group_ranks(failures, describe).items()]
 
 
@@ -79,7 +85,7 @@ def _format_stop(stopped: Failure) -> str:
 
 
 def describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
-    """Return a line with the ranks in each collective, if ranks waited in different ones."""
+    """Return a line with the ranks in each collective if ranks waited in different ones, else no line."""
     if analysis.early or not verdict.is_waiting(analysis.cause):
         return []
     waiting = [each for each in (analysis.cause, *analysis.others) if verdict.is_waiting(each)]

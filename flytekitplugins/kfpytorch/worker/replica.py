@@ -186,7 +186,10 @@ def spawn_helper(
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
-    """Return a function that writes an event to `fd` as JSON, with the number `slot` of this process."""
+    """Return a function that writes an event to `fd` as JSON, with the number `slot`.
+
+    `slot` identifies this process in the console of the caller.
+    """
 
     def send_event(event: Mapping[str, Any]) -> None:
         # Shorter than PIPE_BUF, so that events of several workers do not mix in one pipe.
@@ -199,7 +202,8 @@ def build_event_sender(fd: int, slot: int) -> EventSender:
 class _TerminalInput:
     """Standard input of rank 0; requests a line from the calling process when the program reads one.
 
-    So `breakpoint()` and `input()` work, and input that the program does not read stays in the terminal.
+    The calling process has the user's terminal, and reads one line from it for each request. `breakpoint()`
+    and `input()` work, and input that the program does not read stays in the terminal.
     """
 
     encoding = "utf-8"

@@ -41,7 +41,10 @@ class FailureReport:
 
 
 def render(after: FailureReport) -> str:
-    """Return the report about a failed run as text: rank, replica, exception and line of code come first."""
+    """Return the report about a failed run as text, without a trailing newline.
+
+    The first line contains the rank, its replica, the exception and the line of the user's code.
+    """
     cause = after.cause
     place = f"{format_rank(cause)} after {after.seconds:.1f} s ({classify(cause).value})"
     message = cause_details.describe_exception(after.verdict, at_terminal=after.at_terminal)
@@ -110,7 +113,10 @@ def _format_headline(analysis: verdict.FailureAnalysis) -> str:
 
 
 def _format_early(analysis: verdict.FailureAnalysis) -> str:
-    """Return ``rank 1 returned before the others; rank 0 waited for it in barrier at train.py:9``."""
+    """Return a sentence about ranks that ended while other ranks waited for them in a collective.
+
+    For example ``rank 1 returned before the others; rank 0 waited for it in barrier at train.py:9``.
+    """
     has_returned = all(each.message and not each.exception for each in analysis.early)
     verb = "returned" if has_returned else "exited with code 0"
     ended = rank_groups.list_ranks(analysis.early)

@@ -34,7 +34,11 @@ class ElasticWorkerResult(NamedTuple):
 
 
 def save(result: Any, directory: Path, workspace: Path) -> None:
-    """Write `result` into `directory` for `load`; into `workspace` if `directory` has no space."""
+    """Write `result` into `directory` for `load`, or into `workspace` if `directory` has no space.
+
+    Raises:
+        Exception: An exception that pickling the value raises.
+    """
     content = io.BytesIO()
     large: list[memoryview] = []
 

@@ -26,9 +26,12 @@ _ROOM: Final = 512 * 1024 * 1024
 
 
 def create_log_directory(task: str, warn: Callable[[str], None]) -> Path:
-    """Create a directory for the logs of a run of `task`, if necessary a temporary one.
+    """Create a directory for the logs of a run of `task`, and delete the logs of old runs.
 
-    `warn` receives a line if the configured directory is not writable.
+    If the configured directory is not writable, create a temporary one. `warn` receives a line about this.
+
+    Raises:
+        OSError: The directory for temporary files is not writable either.
     """
     root = _get_log_root()
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -87,7 +90,10 @@ def _create_locked(path: Path) -> int:
 
 
 def _find_memory_root(needed: int) -> str | None:
-    """Remove leftovers of killed runs. Return ``/dev/shm`` if it has room for `needed` bytes."""
+    """Return ``/dev/shm`` if it is writable and has room for `needed` bytes, else None.
+
+    Before that, remove leftovers of killed runs from ``/dev/shm``.
+    """
     if not os.access(_MEMORY, os.W_OK):
         return None
     for path in Path(_MEMORY).glob("kfpytorch-*-*"):

@@ -25,7 +25,10 @@ def is_local() -> bool:
 
 
 def format_pod_name() -> str:
-    """Return ``worker-1, pod HOST``, or ``host HOST`` outside a PyTorchJob, and the node if known."""
+    """Return ``worker-1, pod HOST``, or ``host HOST`` if the host name is not that of a PyTorchJob replica.
+
+    If ``NODE_NAME`` is set, add ``, node NODE_NAME``.
+    """
     host = socket.gethostname()
     match = re.search(r"(master|worker)-\d+$", host)
     node = os.environ.get("NODE_NAME")

@@ -53,12 +53,14 @@ class NoGpu(ValueError):
 
 
 def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
-    """Return the number of processes on each of `nodes` nodes that share `machine`; at least 1.
+    """Return the number of processes on each of `nodes` nodes that share `machine`.
 
-    ``"gpu"``, ``"cpu"`` and ``"auto"`` divide the GPUs or processors, or the `most` ranks of the user.
+    If `asked` is a number, return it. For ``"gpu"``, ``"cpu"`` or ``"auto"``, divide the number of GPUs or
+    processors among the nodes. If the user set a number of ranks, `most`, divide this number instead. The
+    result is at least 1.
 
     Raises:
-        NoGpu: The argument is ``"gpu"``, and the machine has no GPU.
+        NoGpu: `asked` is ``"gpu"``, the machine has no GPU, and `most` is None.
     """
     if not isinstance(asked, str):
         return asked
@@ -93,7 +95,10 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
 
 
 def _assign_devices(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
-    """Return ``CUDA_VISIBLE_DEVICES`` for each node: its own GPUs if there are enough, else in turn."""
+    """Return ``CUDA_VISIBLE_DEVICES`` for each node; an empty tuple without GPUs.
+
+    Each node has its own GPUs if there are enough for all ranks. Otherwise the ranks get the GPUs in turn.
+    """
     if not gpus:
         return ()
     if len(gpus) >= nodes * nproc_per_node:

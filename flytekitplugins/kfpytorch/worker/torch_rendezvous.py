@@ -28,7 +28,11 @@ class RendezvousFailed(RuntimeError):
 
 
 def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> RendezvousHandler:
-    """Return the rendezvous; raise `RendezvousFailed` if the host of its store cannot be reached."""
+    """Return a handler for the rendezvous of the job.
+
+    Raises:
+        RendezvousFailed: The node that hosts the store cannot be reached.
+    """
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
@@ -72,8 +76,8 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
 def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
     """If `restart` is true, make `rendezvous` create a new store while the context is active.
 
-    torch 2.15 keeps the first store without a prefix for each generation, so that the workers would find the
-    addresses of stopped workers.
+    torch 2.15 keeps the store of the first generation of workers, without a prefix for each generation. The
+    restarted workers would find the addresses of stopped workers, and `init_process_group` would fail.
     """
     names = ("_shared_tcp_store_server", "_bootstrap_store_info")
     stores = {name: vars(rendezvous).get(name) for name in names}
@@ -100,7 +104,7 @@ def remove_delays() -> None:
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
     """Return ``{"is_host": True}`` if the endpoint names this host, which then serves the store; else ``{}``.
 
-    torch would compare addresses, and the DNS may not have those of this node yet.
+    Without this parameter, torch compares addresses, and the DNS may not have those of this node yet.
     """
     # For a name without a domain, torch itself compares it with the host name.
     label, has_domain, _ = launch.host.partition(".")

@@ -33,8 +33,8 @@ class FailureAnalysis:
 def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> FailureAnalysis:
     """Choose the root cause of a failed run.
 
-    `failures` has at least one rank. `well` has the ranks with exit code 0; it is empty if a rank has an
-    unknown outcome.
+    `failures` has the failures of ranks, at least one. `well` has the terminations of the ranks with exit
+    code 0. It is empty if the job has ranks with an unknown outcome.
     """
     unwrapped = [_unwrap(each) for each in failures]
     noticed = select_root_cause(unwrapped)
@@ -72,7 +72,10 @@ def is_waiting(failure: Failure) -> bool:
 
 
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
-    """Return `cause` with the sizes in `last_words`, if gloo aborted because a peer sent too many bytes."""
+    """Return `cause` with gloo's explanation if gloo ended the process because a peer sent too many bytes.
+
+    `last_words` are the last lines of output of the process. In any other case, return `cause` unchanged.
+    """
     mismatch = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if mismatch is None:
         return cause
