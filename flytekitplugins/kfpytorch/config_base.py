@@ -1,4 +1,4 @@
-"""The base class of all configs, which checks the fields of a config, and the encoding of their values."""
+"""The base class of all configs, which checks their fields, and functions that encode the values."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
@@ -84,7 +84,7 @@ def build_config_reader(cls: type[Config]) -> Reader:
 
 
 def encode_value(value: Any) -> Any:
-    """Return a value as dicts, lists and scalars, with a kubernetes model as in a manifest."""
+    """Return a value as dicts, lists and scalars. A kubernetes model becomes a dict as in a manifest."""
     fields = read_fields(value)
     if fields is not None:
         return {name: encode_value(item) for name, item in fields.items()}

@@ -54,7 +54,10 @@ def require_valid_config(config: PyTorch | Elastic) -> None:
 
 
 def _find_problems(config: PyTorch | Elastic) -> list[ConfigProblem]:
-    """Return the problems of the config of a task; unlike other configs, it requires a number of workers."""
+    """Return the problems of a config that a task uses.
+
+    Such a config must contain the number of workers, which a config may omit until a task uses it.
+    """
     found = config.problems()
     worker: object = getattr(config, "worker", None)
     if isinstance(config, PyTorch) and isinstance(worker, Worker) and config.workers() is None:
@@ -71,9 +74,9 @@ def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> boo
 def count_processes(task: Any) -> int:
     """Return the number of processes per node of an `Elastic` task: its `nproc_per_node` as a number.
 
-    ``"gpu"`` and ``"cpu"`` count the GPUs or whole CPUs (at least 1) of a replica; ``"auto"`` counts its
-    GPUs, or without GPUs its CPUs. The registered task contains the number, so overrides in a workflow cannot
-    change it.
+    ``"gpu"`` counts the GPUs of a replica. ``"cpu"`` counts its whole CPUs; the result is at least 1.
+    ``"auto"`` counts its GPUs, or its CPUs if it has no GPU. The registered task contains the number, so
+    overrides in a workflow cannot change it.
 
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.

@@ -164,8 +164,12 @@ def _import_models() -> Any:
 def _convert_to_model(type_name: str, value: object, path: str) -> Any:
     """Convert a value and all values within it to kubernetes models.
 
-    A dict has the keys of a manifest or of the models. A value other than a dict or list is returned
-    unchanged. `path` is the path of the value, for messages.
+    `type_name` is a type in the models, such as ``V1PodSpec``, ``list[V1Container]`` or ``str``. A dict has
+    the keys of a manifest or of the models. A number becomes text where the type is ``str``. Other scalars
+    are returned unchanged. `path` is the path of the value, for messages.
+
+    Raises:
+        ValueError: If a dict has an unknown field or lacks a required one.
     """
     if isinstance(value, Mapping):
         if match := _DICT.fullmatch(type_name):

@@ -11,7 +11,10 @@ _NODES: Final = re.compile(r"\s*\+?([0-9]{1,10})\s*(?::\s*\+?([0-9]{1,10})\s*)?"
 
 
 def read_processes(value: object) -> object:
-    """Return a valid ``nproc_per_node``, a number or a word of ``torchrun``; else raise `InvalidValue`."""
+    """Return a valid ``nproc_per_node``; raise `InvalidValue` for any other value.
+
+    Valid are a number of processes and the words of ``torchrun``: ``auto``, ``gpu`` and ``cpu``.
+    """
     if not isinstance(value, str):
         return build_count_reader(low=1)(value)
     if value not in ("auto", "gpu", "cpu"):
@@ -20,7 +23,10 @@ def read_processes(value: object) -> object:
 
 
 def read_nodes(value: object) -> object:
-    """Return a valid ``nnodes`` unchanged, such as ``2``, ``"2"`` or ``"2:4"``; else raise `InvalidValue`."""
+    """Return a valid ``nnodes``; raise `InvalidValue` for any other value.
+
+    Valid are ``2``, ``"2"``, and a range ``"2:4"``. Text is not converted to a number.
+    """
     if not isinstance(value, str):
         return build_count_reader(low=1)(value)
     match = _NODES.fullmatch(value)

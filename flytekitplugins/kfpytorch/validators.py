@@ -83,7 +83,7 @@ def build_list_reader(read_item: Reader, remedy: str) -> Reader:
 def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], remedy: str) -> Reader:
     """Return a function that returns a dict unchanged if no item has problems, or raises an error.
 
-    `check` returns the problems of a key and its value, and `remedy` is the message for other values.
+    `check` returns the problems of a key and its value. `remedy` is the message for a value that is no dict.
     """
 
     def read(value: object) -> object:

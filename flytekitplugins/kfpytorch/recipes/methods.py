@@ -46,7 +46,7 @@ def sft(
 
     Raises:
         ConfigError: If the dataset does not fit this recipe.
-        TypeError: If TRL's config of this recipe does not have an option in `training`.
+        TypeError: If ``training.options`` has a name that TRL's config class of this recipe does not have.
     """
     return _train(_SFT, training, dataset, model=model, processing_class=tokenizer)
 
