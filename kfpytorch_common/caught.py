@@ -1,4 +1,4 @@
-"""Call code that may raise any exception, such as that of a user, and return the exception."""
+"""Call code that may raise any exception, such as a user's code, and return the exception."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -71,8 +71,9 @@ def run(
 ) -> NoReturn:
     """Set up this process for `job` (see `client.ChildSpec`), run its target, and end with its exit code.
 
-    `fds` are the standard streams, then the descriptors for the target, which also gets `server` and
-    `inherited`. `begun` is closed when this process has its own group and signal handlers.
+    `fds` has the descriptors for standard input, output and error, then those for the target. The target also
+    gets `server` and `inherited` (see `ChildStart`). The descriptor `begun` is closed when this process has
+    its own group and signal handlers.
     """
     if os.getsid(0) != os.getpid():
         os.setsid()
@@ -171,7 +172,8 @@ def _exit_process(code: int) -> NoReturn:
 def _flush_files() -> None:
     """Flush all file objects of this process.
 
-    `isinstance` would read `__class__` of each object; a dead `weakref.proxy` or a lazy module then raises.
+    To find them, this checks the `type` of each object. `isinstance` would read `__class__`, which runs code
+    of some objects: a dead `weakref.proxy` and a lazy module raise.
     """
     for thing in gc.get_objects():
         if issubclass(type(thing), _FILE):

@@ -119,7 +119,7 @@ class Client:
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
-        """Return the number and the exit code of each child that ended since the last call.
+        """Return the number (from `start`) and the exit code of each child that ended since the last call.
 
         If there is none, wait at most `timeout` seconds for one.
 

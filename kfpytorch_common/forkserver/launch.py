@@ -42,7 +42,7 @@ class ForkServer:
         atexit.register(self.stop)
 
     def is_suitable(self, env: Mapping[str, str]) -> bool:
-        """True if this process can use the server instead of a new interpreter with `env`."""
+        """True if this process can use the server instead of a new interpreter with the environment `env`."""
         return (
             self.owner == os.getpid()
             and self._is_alive()
@@ -101,7 +101,10 @@ def start_fresh_server(preload: Sequence[str]) -> ForkServer:
 
 
 def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkServer:
-    """Start a server as a fork of this process with `preload`; children get `inherited` without pickling."""
+    """Start a server as a fork of this process. The server also imports the modules `preload`.
+
+    Children receive `inherited` without pickling.
+    """
     own_end, server_end = socket.socketpair()
     caller = os.getpid()
     env = dict(os.environ)

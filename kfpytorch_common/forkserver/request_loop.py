@@ -76,7 +76,10 @@ class RequestLoop:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Process the remaining requests of a killed caller about directories, so that these are removed."""
+        """Process the remaining requests of a killed caller that register or unregister directories.
+
+        `close_clients` then removes the registered directories.
+        """
         for client in self._clients:  # A request to connect appends to the list.
             client.sock.settimeout(0)  # The last request may be incomplete.
             with contextlib.suppress(BlockingIOError):

@@ -81,7 +81,7 @@ def list_generators() -> list[random.Random]:
 def renew_random_state(generators: Sequence[random.Random]) -> None:
     """Seed the random generators of a fork again: `generators` of libraries, those of numpy and of torch.
 
-    Only for a server that ran no code of the user, because it overwrites a seed that the user set.
+    Use it only for a server that ran no code of the user, because it overwrites a seed that the user set.
     """
     for generator in generators:
         generator.seed()
