@@ -48,9 +48,10 @@ class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> TrainingJob:
-    """Read the job of a task template, without its pods; with a problem, the result is incomplete.
+    """Return the job of a task template, without its pods, and add its problems to `problems`.
 
-    Raises `InvalidTask` if the field `custom` is larger than the limit.
+    If a problem is added, the result is incomplete: use it only to search for further problems. Raise
+    `InvalidTask` if the field `custom` is larger than the limit.
     """
     if too_large := check_size("custom", template.custom.ByteSize(), CUSTOM_BYTES):
         raise InvalidTask(*too_large)

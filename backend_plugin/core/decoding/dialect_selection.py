@@ -30,7 +30,10 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 def select_dialect(
     settings: PluginSettings, job: TrainingJob, capabilities: Capabilities
 ) -> DialectSelection:
-    """Return the dialect of the task, or else of a setting; for ``auto``, one that the cluster supports."""
+    """Return the dialect that the task requires, or else the one that a setting selects.
+
+    The setting ``auto`` selects a dialect that the cluster supports.
+    """
     setting, path = _get_setting(settings, job)
     dialect = table.DIALECTS.get(job.dialect)
     if dialect is not None:
@@ -80,7 +83,11 @@ def _get_setting(settings: PluginSettings, job: TrainingJob) -> tuple[str, str]:
 
 
 def _select_served(capabilities: Capabilities) -> DialectSelection:
-    """Return the first dialect that the cluster serves, preferably with an operator that is not down."""
+    """Return the first dialect that the cluster serves and whose operator is not known to be down.
+
+    If all operators are down, return the first dialect that the cluster serves. If the cluster serves none,
+    or its APIs are unknown, return the default dialect.
+    """
     served = [each for each in table.DIALECTS.values() if not [*_iter_missing_groups(each, capabilities)]]
     if capabilities.apis is None or served in ([], [table.DEFAULT]):
         return DialectSelection(dialect=table.DEFAULT)

@@ -1,1 +1,1 @@
-"""Derives the verdict on a job (phase, message and logs) from the observed objects; see `verdict_rules`."""
+"""Derives the Flyte phase, message and log links of a job from the observed objects; see `verdict_rules`."""

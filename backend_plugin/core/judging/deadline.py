@@ -31,7 +31,10 @@ def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool
 
 
 def get_admission_time(job: Job) -> datetime | None:
-    """Return the time since which the operator may create pods: of the last resumption or the creation."""
+    """Return the time since which the operator may create pods; None if it is unknown.
+
+    It is the time of the job's last resumption or of its creation, whichever is later.
+    """
     resumed = [each.since for each in job.conditions if each.type == SUSPENDED and not each.true]
     return max(filter(None, (job.created, *resumed)), default=None)
 
@@ -63,7 +66,10 @@ def _get_recorded_start(job: Job) -> datetime | None:
 
 
 def needs_start(job: Job | None, rules: JudgingContext) -> bool:
-    """True if an active job with a deadline needs an annotation with its start time, and has none."""
+    """True if an active job with a deadline needs an annotation with its start time, and has no valid one.
+
+    A job whose status keeps the start time needs no annotation.
+    """
     if job is None or job.deleting or job.end_condition is not None or get_dialect(job.dialect).keeps_start:
         return False
     return bool(_get_deadline(job, rules)) and _get_recorded_start(job) is None

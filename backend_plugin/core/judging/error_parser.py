@@ -77,7 +77,10 @@ def summarize_file(file: ErrorFile) -> ErrorFile:
 
 
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
-    """Return the failure that an error file reports, and the cause that its writer names; None without."""
+    """Return the failure that an error file reports, and its cause, which is None if no report contains it.
+
+    A cause in a report is more certain than one that is derived from the failure.
+    """
     if file.failure is not None:
         return file.failure, file.cause
     parsed = _parse_message(file.message)
@@ -100,7 +103,10 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
 
 
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
-    """Return class and message of the exception; no class without an exception, ``Error`` for other text."""
+    """Return the class and the message of the exception.
+
+    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
+    """
     if parsed.exit_code is not None:
         return "", parsed.text
     known = _EXCEPTION.match(parsed.text)

@@ -36,9 +36,10 @@ _MORE: Final = 300
 
 
 def get_termination_reason(death: ReplicaTermination) -> str:
-    """Return the reason of a termination: exception class, Kubernetes' reason, signal or ``ExitCode``.
+    """Return the reason of a termination in one word, such as ``ValueError`` or ``OOMKilled``.
 
-    The first that is known counts. It is ``Deleted`` for a replica stopped without an exception or exit code.
+    It is the exception class, ``Deleted`` for a replica that was stopped without an exit code, Kubernetes'
+    reason, the signal or ``ExitCode``. The first that applies counts.
     """
     if death.failure.exception:
         return death.failure.exception.rpartition(".")[2]
@@ -49,9 +50,10 @@ def get_termination_reason(death: ReplicaTermination) -> str:
 
 
 def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, retry: bool) -> str:
-    """Return the message for a failure with the root cause `death`; the first line has location and cause.
+    """Return the message for a failed job with the root cause `death`.
 
-    The text `note` and the remedy follow. `retry` is true if another attempt may succeed.
+    The first line contains the replica, the failure, its location and its cause. Details, the text `note`
+    and the remedy follow. `retry` is true if another attempt may succeed.
     """
     failure = death.failure
     replica = failure.replica or "a replica"
@@ -118,7 +120,10 @@ def _format_details(death: ReplicaTermination) -> str:
 
 
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last five lines; an earlier line that names the last exception replaces one of them."""
+    """Return the last five lines.
+
+    If the line that names the last exception precedes them, return this line and the last four lines.
+    """
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()
     exception = next((line for line in omitted if not line[0].isspace()), None)

@@ -20,7 +20,11 @@ def list_file_terminations(
     *,
     launcher: bool = False,
 ) -> list[ReplicaTermination]:
-    """Return the terminations in error files; `launcher` is true if the first node of the job runs mpirun."""
+    """Return the terminations that the error files of workers report.
+
+    The names of replicas and the times of deletions are those of `pods`. `launcher` is true if the first node
+    of the job runs mpirun.
+    """
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
     return [
@@ -72,7 +76,10 @@ def _classify_message(failure: Failure) -> Cause:
 
 
 class _WriterState(enum.IntEnum):
-    """The state of the worker that wrote an error file; of several possible writers, the highest counts."""
+    """The present state of the worker that wrote an error file.
+
+    If several workers may have written the file, the highest of their states counts.
+    """
 
     RECOVERED = 0
     """The worker was restarted and succeeded."""

@@ -30,7 +30,10 @@ from backend_plugin.core.observed import (
 def build_final_status(
     observed: Observed, state: JobState, condition: Condition | None, exit_codes: ExitCodes
 ) -> JobStatus:
-    """Return the status of a job that has ended or is gone; `condition` reports the end, None if unknown."""
+    """Return the status of a finished job, with the root cause of its end.
+
+    `state` is one for which `JobState.is_finished` is true. `condition` reports the end; None if unknown.
+    """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     is_unsettled = False

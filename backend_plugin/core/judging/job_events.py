@@ -1,4 +1,8 @@
-"""Kubernetes events for a job that waits again and then runs again, while Flyte's phase stays RUNNING."""
+"""Kubernetes events for a job that has run, then waits for resources again, and then runs again.
+
+Flyte's phase stays RUNNING in this time. All servers derive the same event name for a change, so that each
+change gives one event.
+"""
 
 import enum
 import hashlib
@@ -103,7 +107,10 @@ def is_job_event(event: Event) -> bool:
 
 
 def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: datetime) -> datetime | None:
-    """Return the time since which a job that has run waits; None if it does not, or not long enough."""
+    """Return the time since which a job that has run waits for resources; None if it does not wait.
+
+    A wait without a reported reason counts only after `unscheduled_pod_grace_period`.
+    """
     unbound = status.unbound_reasons
     since: datetime | None
     if status.state is JobState.SUSPENDED:
@@ -126,7 +133,10 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 
 
 def _has_all_replicas(status: JobStatus) -> bool:
-    """True if all replicas are ready or succeeded; for a job that scales, if all replacements run."""
+    """True if the job runs and all its replicas are ready or succeeded.
+
+    For a job that can scale, one ready replica is sufficient, if all replacements of pods run or succeeded.
+    """
     if status.state is not JobState.RUNNING:
         return False
     if status.scales:

@@ -70,6 +70,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     death: ReplicaTermination | None = None
     """The termination that is the root cause of the job's end; None if unknown or the job has not ended."""
     dead: int = 0
+    """The number of replicas that failed or were stopped; 0 if the job has not ended."""
     unsettled: bool = False
     """True if the job succeeded, but a restarted replica with an old error file has not ended."""
     outputs: bool | None = None
@@ -88,7 +89,11 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def first_reason(self) -> PendingReason | None:
-        """The pending reason to report first, of the lowest stage; None if the job waits for nothing."""
+        """The pending reason to report first; None if there is none.
+
+        It has the lowest stage of all pending reasons. In this stage, a reason for which `is_blocking` is
+        true comes before a normal step of a pod's start.
+        """
         return self.waits[0] if self.waits else None
 
     @property

@@ -62,6 +62,7 @@ def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangS
 
 
 def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
+    """True if a queue of Kueue admits the job, and no gang scheduler places its pods together."""
     is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
     return is_alone and {group.kind for group in observed.pod_groups} == {"Workload"}
 

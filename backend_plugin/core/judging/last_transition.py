@@ -6,7 +6,10 @@ from backend_plugin.core.observed import Job, Pod
 
 
 def get_last_transition_time(record: Job | Pod) -> datetime | None:
-    """Return the latest timestamp of a job or pod, after which its present state began; None without any."""
+    """Return the latest timestamp in the metadata and status of a job or pod; None if it has none.
+
+    The present state of the object began at that time or later. The resolution is one second.
+    """
     if isinstance(record, Job):
         times = [record.created, record.completed, *(each.since for each in record.conditions)]
         return max((each for each in times if each is not None), default=None)

@@ -151,7 +151,10 @@ def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> 
 def build_links(
     job: Job | None, pods: Iterable[Pod], rules: JudgingContext, finish: datetime
 ) -> tuple[LogLink, ...]:
-    """Return the log links, first those of the whole job; `finish` is the end of the job, or else now."""
+    """Return the log links of a job: first those of the whole job, then those of each replica.
+
+    `finish` is the end of the job, or the present time if it has not ended.
+    """
     known = _select_templates(rules.logs, rules.task_config)
     if not known or job is None:
         return ()

@@ -37,7 +37,10 @@ LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer e
 
 
 def shorten_message(message: str) -> str:
-    """Return the text, truncated to `LONGEST`, with spaces for control sequences, but with newlines."""
+    """Return the text, truncated to `LONGEST` characters.
+
+    A space replaces each terminal escape sequence and each control character except the newline.
+    """
     begin = message[:_READ]
     clean = begin if begin.isprintable() else _CONTROL.sub(" ", begin)
     return clean if len(clean) <= LONGEST else clean[: LONGEST - 2].rstrip() + " …"
@@ -77,7 +80,10 @@ def format_unused_outputs(status: JobStatus) -> str:
 
 
 def format_missing_pods(status: JobStatus) -> str:
-    """Return a line on the number of missing or, unless the job scales, replaced pods; empty without any."""
+    """Return a line on the number of pods that no longer exist; empty if all exist.
+
+    A replaced pod counts as missing, except in a job that can run with fewer replicas.
+    """
     count = status.total - len(status.pods) + (0 if status.scales else len(status.replaced))
     if count <= 0:
         return ""

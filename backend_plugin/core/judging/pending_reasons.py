@@ -304,7 +304,10 @@ def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> li
 
 
 def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
-    """Merge equal reasons of several replicas; sort them by stage, in each stage the blocking ones first."""
+    """Merge equal pending reasons, with all their replicas and the earliest start time.
+
+    The result is sorted by stage. In each stage, the reasons for which `is_blocking` is true come first.
+    """
     alike: dict[tuple[PendingStage, Cause, str, str], list[PendingReason]] = {}
     for wait in waits:
         alike.setdefault((wait.stage, wait.cause, wait.reason, wait.text), []).append(wait)

@@ -24,7 +24,10 @@ def list_gang_reasons(
     of_pod: Callable[[Pod], PendingReason | None],
     gang: GangSummary,
 ) -> list[PendingReason]:
-    """Return at most one reason, from a gang's placeholder pods; `of_pod` returns the reason of a pod."""
+    """Return the pending reason of a gang as its placeholder pods report it: a list of at most one.
+
+    `members` are the pods of the replicas. `of_pod` returns the pending reason of a pod; None if it has none.
+    """
     holders = _list_placeholders(observed, members)
     reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
     if not reasons:
@@ -78,7 +81,10 @@ def get_unbound_stage(cause: Cause) -> PendingStage:
 def find_last_shortage(
     events: Sequence[Event], waiting: Container[str]
 ) -> tuple[Event, SchedulerMessage] | None:
-    """Return the last event that reports missing resources for one of the pods `waiting`, and its message."""
+    """Return the last event that reports missing resources for a waiting pod, and its parsed message.
+
+    `waiting` contains the names of these pods. Return None if there is no such event.
+    """
     about = (event for event in reversed(events) if event.name in waiting)
     parsed = ((event, words.message(event.message)) for event in about for words in registry.WORDS)
     return next(((event, text) for event, text in parsed if text is not None and text.shortages), None)

@@ -61,7 +61,11 @@ def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool
 
 
 def is_possible_cause(death: ReplicaTermination) -> bool:
-    """True unless a termination is a stop, the loss of a peer, or an end by SIGTERM or SIGABRT."""
+    """True if a termination is not the consequence of another one.
+
+    Consequences are a stop, as by the deletion of the pod, the loss of a peer, and an end by SIGTERM or
+    SIGABRT.
+    """
     failure = death.failure
     follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
     return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
@@ -118,7 +122,8 @@ def with_early_exits(
 ) -> ReplicaTermination | None:
     """Return `death`; if it is the loss of a peer, its summary names the peers that had exited with code 0.
 
-    If all others of `total` replicas had, it is a user error: the ranks do not call the same collectives.
+    If all peers had, its cause becomes a user error: the ranks do not call the same collectives. `total` is
+    the number of replicas.
     """
     if death is None or death.at is None or not is_consequence(death.failure):
         return death
@@ -143,7 +148,10 @@ def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
-    """Return the files written after the first of `ends` or a minute before it, and those without a time."""
+    """Return the error files written after the first termination in `ends`, or at most a minute before it.
+
+    Files without a time are included. If no termination has a time, all files are included.
+    """
     since = min(filter(None, [death.at for death in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
@@ -153,7 +161,8 @@ def merge_terminations(
 ) -> list[ReplicaTermination]:
     """Combine the terminations from pods and from error files.
 
-    If a pod with a user error wrote an error file, the termination from the file replaces that of the pod.
+    A termination from a file replaces that of the pod that wrote it, if the cause of the latter is a user
+    error. Other terminations of pods stay.
     """
     writers = {death.failure.replica for death in files}
     rest = [death for death in pods if death.cause is not Cause.USER_ERROR]

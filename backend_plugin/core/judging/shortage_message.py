@@ -8,9 +8,10 @@ from kfpytorch_common.quantity import Quantity, subtract_quantity
 
 
 def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str, int]) -> str:
-    """Return the sentence that states what a job waits for; `placed` counts bound replicas by role.
+    """Return the sentence that states what a job waits for.
 
-    An example: ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``.
+    `placed` is the number of replicas of each role that hold resources of a node. An example:
+    ``waiting for 4 nvidia.com/gpu in queue team-a: 8 requested, 4 free; 2 jobs ahead``.
     """
     ahead = _format_queue_position(wait.ahead)
     if not wait.shortages:

@@ -147,17 +147,25 @@ def can_follow_deletion(at: datetime | None, deleted: datetime | None) -> bool:
 
 
 def _is_reported(pod: Pod, container: Container | None, ended: ContainerTermination) -> bool:
+    """True if the cluster reports a reason for the failure of the pod, or no container has failed."""
     return bool(pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS)
 
 
 def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
-    """Return the earliest time at which peers can have noticed the end: of a disruption, container or pod."""
+    """Return the earliest time at which other pods of the job can have noticed the end of this pod.
+
+    This is the time of its disruption, such as an eviction, or `finished`, the end of its container,
+    whichever is earlier. Without both, it is the time since which the pod is not ready, or of its deletion.
+    """
     disrupted = None if pod.disrupted is None else pod.disrupted.since
     return min(filter(None, (disrupted, finished)), default=None) or find_unready_time(pod) or pod.deleted
 
 
 def is_pod_alive(pod: Pod) -> bool:
-    """True if a pod is running or pending, is not deleted or disrupted, and its trainer has not ended."""
+    """True if a pod is running or pending, and is not deleted or disrupted.
+
+    False if its training container has ended.
+    """
     has_ended = pod.phase not in ("Pending", "Running") or pod.termination is not None
     return not has_ended and pod.deleted is None and pod.disrupted is None
 
@@ -307,7 +315,11 @@ def _find_pod_removal(pod: Pod) -> ReplicaTermination | None:
 
 
 def list_restart_terminations(pods: Iterable[Pod], exit_codes: ExitCodes) -> list[ReplicaTermination]:
-    """Return the failed previous runs of the containers that were restarted most often."""
+    """Return the failures after which containers were restarted, for the replicas with the most restarts.
+
+    Each result is the end of the previous container run. Replicas whose previous run ended with exit code 0
+    are ignored.
+    """
     ends = [
         (structs.replace(pod, reason="", disrupted=None), container, container.last, code)
         for pod in pods
@@ -333,7 +345,10 @@ def list_restart_terminations(pods: Iterable[Pod], exit_codes: ExitCodes) -> lis
 def build_exit_code_failure(
     replica: str, code: int, at: datetime | None, *, message: str = "", stopped: bool = False
 ) -> Failure:
-    """Return a failure with only an exit code; `stopped` is true if another failure may be the cause."""
+    """Return a failure for which only the exit code is available; `at` is its time.
+
+    `stopped` is true if the replica was stopped, so that the failure of another one may be the cause.
+    """
     number = decode_signal(code)
     return Failure(
         rank=None,

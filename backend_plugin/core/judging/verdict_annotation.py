@@ -49,7 +49,10 @@ def find_recorded_verdict(job: Job | None) -> RecordedVerdict | None:
 
 
 def find_ending_verdict(job: Job) -> RecordedVerdict | None:
-    """Return the failure for which a server has suspended a job, which sets no final condition; else None."""
+    """Return the stored failure for which a server has ended a job that has no final condition; else None.
+
+    A server ends a TrainJob, and a job without pods, by a suspension, which never sets a final condition.
+    """
     return find_recorded_verdict(job) if job.ending and job.end_condition is None else None
 
 

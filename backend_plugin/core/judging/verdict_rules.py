@@ -1,4 +1,8 @@
-"""Rules for the Flyte phase, which never goes back: FlytePropeller publishes each phase once."""
+"""Rules that derive the Flyte phase and its message from a job's status.
+
+FlytePropeller publishes each phase once, so the phase must not go back. The rules keep no state of their own:
+they derive past progress from the objects.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -183,7 +187,10 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
-    """Return the phase of a job before all replicas have run once; never QUEUED with `lasting` warnings."""
+    """Return the phase of a job before all its replicas have run once.
+
+    `lasting` are the warnings that the verdict reports. With at least one, the phase is never QUEUED.
+    """
     if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING
     unbound = status.unbound_reasons
