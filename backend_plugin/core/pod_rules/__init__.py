@@ -142,7 +142,7 @@ def _check_list(items: Sequence[Fields], kind: str, path: str) -> Iterator[Field
 
 @cache
 def _get_rules(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return the required fields of a type, and the types of those fields within which there are rules."""
+    """Return the required fields of a type, and the types of those fields whose values have rules, too."""
     fields = get_types()[kind]
     parts = {name: each.rstrip("!*") for name, each in fields.items()}
     required = frozenset(name for name, each in fields.items() if each.endswith("*"))

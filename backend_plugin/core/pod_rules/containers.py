@@ -28,7 +28,10 @@ _SHARED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def check_containers(spec: Fields) -> Iterator[FieldError]:
-    """Yield the errors in the containers of a pod spec, whose types must be valid, except in resources."""
+    """Yield the errors in the containers of a pod spec, except those in their resources.
+
+    The types of the fields must be valid: validate them with `schema_check` first.
+    """
     volumes = {volume.get("name") for volume in spec.get("volumes", ())}
     taken: set[str] = set()
     if not spec.get("containers"):

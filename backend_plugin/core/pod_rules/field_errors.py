@@ -31,7 +31,10 @@ class FieldError:
 
     @property
     def is_certain(self) -> bool:
-        """True if API servers of all releases reject the field: newer ones may accept more values."""
+        """True if API servers of all releases reject the field.
+
+        A newer API server may accept values, fields and sources of variables that these rules do not include.
+        """
         is_source_missing = self.kind == _REQUIRED and self.detail != ""
         return self.kind not in (_UNSUPPORTED, _FORBIDDEN) and not is_source_missing
 

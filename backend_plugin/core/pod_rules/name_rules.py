@@ -1,4 +1,7 @@
-"""The rules of Kubernetes for names; each function returns the rules that a value breaks."""
+"""The rules of Kubernetes for names, labels and environment variables.
+
+Each function returns the rules that a value breaks; an empty list means a valid value.
+"""
 
 import re
 from typing import Final

@@ -23,7 +23,11 @@ def add_gang(
     chosen: GangSettings,
     found: Capabilities,
 ) -> JobDraft:
-    """Return the draft with the fields for its gang scheduler, if any; raise `InvalidTask` on a conflict."""
+    """Return the draft with the fields for its gang scheduler; unchanged if no scheduler applies to the job.
+
+    If this server creates the pod group, an annotation of the job stores it. Raise `InvalidTask` if a label,
+    annotation or field of the job or its pods contradicts the gang.
+    """
     how = gang_options.find_adapter(job, chosen)
     if how is None:
         return draft

@@ -103,7 +103,11 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAdapter:
-    """The data and functions that support one gang scheduler, for one creator of its pod groups."""
+    """The data and functions that support one gang scheduler.
+
+    A scheduler has two adapters, one for each creator, if both the operator and this server can create its
+    pod groups.
+    """
 
     marks: Callable[[GangSpec], SchedulingFields]
     """Return the fields, labels and annotations of a job for its gang."""
@@ -121,7 +125,7 @@ class SchedulerAdapter:
     groups_all_jobs: bool = False
     """True if the scheduler creates a pod group for every job whose pods name it."""
     detect: Callable[[Capabilities, str], Detection | None] | None = None
-    """Return the evidence that the cluster has the scheduler, for the requested queue; None without any.
+    """Return the evidence for the scheduler in the capabilities, given the requested queue; else None.
 
     The field is None if a job uses the scheduler only when the settings or the author name it.
     """
@@ -146,7 +150,10 @@ class SchedulerAdapter:
     needs_queue: bool = False
     """True if a job needs a queue, from its author or from the settings."""
     matches_flag: Callable[[str], bool] | None = None
-    """Return True for a value of `FLAG` with which the operator creates pod groups; None if it never does."""
+    """Return True if the operator creates pod groups of this scheduler for a value of `FLAG`.
+
+    The field is None if the operator does not create the pod groups.
+    """
     counts_all: bool = False
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
     words: StatusParser = field(default_factory=StatusParser)
@@ -177,10 +184,11 @@ class SchedulerAdapter:
 def build_adapters(
     by_operator: SchedulerAdapter, companion: Companion, marks: Callable[[GangSpec], SchedulingFields]
 ) -> Mapping[str, SchedulerAdapter]:
-    """Return the two adapters of a scheduler, by the creator of its pod groups: `OPERATOR` and `BACKEND`.
+    """Return the two adapters of a scheduler whose pod groups the operator or this server can create.
 
-    That for `BACKEND`, this server, has `companion`, which builds the pod group, and `marks`, the fields that
-    assign the pods to it.
+    The key of an adapter is the creator of the pod groups, `OPERATOR` or `BACKEND`. The adapter for `BACKEND`
+    is a copy of `by_operator` with `companion`, which describes the pod group of a job, and `marks`, which
+    returns the fields that assign the pods to this group.
     """
     group, matches = companion.api_version.partition("/")[0], by_operator.matches_flag
 
@@ -207,7 +215,7 @@ def build_adapters(
 def with_scheduling(
     draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter, annotations: Mapping[str, str]
 ) -> JobDraft:
-    """Return the draft with the fields of its scheduler, and with `annotations` of the job.
+    """Return the draft with the fields of its scheduler, and with `annotations` added to those of the job.
 
     `check_conflicts` must have found no problem.
     """

@@ -55,7 +55,11 @@ class Capabilities(
         return None if self.apis is None else group in self.apis
 
     def for_dialect(self, dialect: Dialect) -> "Capabilities":
-        """Return the capabilities for a kind of job; only PyTorchJobs have facts about training-operator."""
+        """Return the capabilities for the jobs of one dialect, a kind of job.
+
+        For other kinds than PyTorchJob, the flag of the training-operator counts as not set, and
+        `suspends_jobs` is None.
+        """
         if dialect.creates_pod_groups:
             return self
         unknown = {name: why for name, why in self.unknown.items() if name not in _OF_DEFAULT_DIALECT}

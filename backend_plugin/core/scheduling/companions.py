@@ -1,4 +1,7 @@
-"""Companion objects of a job, its pod group, stored in an annotation, so that any server can create them."""
+"""Companion objects of a job: the pod group that this server creates for a gang scheduler.
+
+An annotation of the job stores the objects without their metadata, so that any server can create them again.
+"""
 
 from typing import Any, Final
 
@@ -36,7 +39,7 @@ def read_companions(job: Job) -> tuple[Manifest, ...]:
 
     None are returned if the annotation is absent or invalid. It is untrusted: a user who may edit the job can
     change it. So the result has at most one object, of a kind that this server creates for a gang scheduler,
-    with the name and namespace of the job. Without a uid of the job, its owner has the uid `NO_UID`.
+    with the name and namespace of the job. If the job has no uid, the owner reference has `NO_UID`.
     """
     try:
         objects = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))

@@ -1,4 +1,7 @@
-"""Selects a gang scheduler from the capabilities of the cluster, and a Kueue queue that admits the job."""
+"""Selects a gang scheduler and an admission queue for a job from the capabilities of the cluster.
+
+An admission queue is a queue of Kueue that starts a job before another scheduler places the pods.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -112,7 +115,10 @@ def select_detected(request: SchedulerRequest) -> Selection:
 def _detect_schedulers(
     request: SchedulerRequest, queue: str
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
-    """Yield rank, settings, reason and refusal, empty if usable, of each gang scheduler that is detected."""
+    """Yield rank, settings, reason and refusal of each gang scheduler that is detected.
+
+    The refusal states why the cluster cannot use it; empty if it can.
+    """
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():
             if adapter.detect is None or request.scheduler not in (None, name):
@@ -217,6 +223,7 @@ def _find_admission_queue(request: SchedulerRequest, alone: str) -> tuple[str, s
 
 
 def _get_queue_refusal(queue: str, request: SchedulerRequest) -> str:
+    """Return the reason why a job cannot be admitted by this queue of Kueue; empty if it can."""
     requested = request.options.queue
     # Neither the task nor the settings name the default queue of Kueue.
     if queue not in (requested, request.gang.local_queue):

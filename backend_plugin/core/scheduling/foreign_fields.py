@@ -76,6 +76,7 @@ def _iter_pod_entries(draft: JobDraft) -> Iterator[tuple[str, str, str]]:
 
 
 def _iter_entries(metadata: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the path, the key and the value of each label and annotation of an object."""
     for part in ("labels", "annotations"):
         values = get_mapping(metadata, part)
         for key in values:

@@ -21,7 +21,9 @@ class GangRole:
     min_count: int
     """The number of replicas of this role that must be placed before any replica of the job starts."""
     request: Amounts
+    """The requests of one replica."""
     spec: Manifest
+    """The spec of its pods."""
     defaults: Amounts = field(default_factory=dict)
     """The default requests of a container, from the LimitRanges of its namespace."""
 
@@ -50,7 +52,10 @@ class GangSpec:
     """The author's priority class for the whole gang."""
     timeout_seconds: int | None = None
     initializers: Mapping[str, Amounts] = field(default_factory=dict)
-    """The requests of each initializer, which is no member; empty if a runtime determines them."""
+    """The requests of each initializer by its name, in the order of the JobSet; they are not members.
+
+    The requests of an initializer are empty if a runtime of the cluster determines them.
+    """
 
     @property
     def min_member(self) -> int:
@@ -105,7 +110,10 @@ def build_initializer_requests(
 
 
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
-    """Return how many replicas of each role must be placed: the roles in order, up to the gang's minimum."""
+    """Return the number of replicas of each role that must be placed before any replica starts.
+
+    Roles count in order, the master first, until the minimum of the gang is reached.
+    """
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     remaining = job.gang.min_member or fewest
     counts = {}

@@ -37,7 +37,10 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     roles: tuple[_RoleSummary, ...] = ()
     """The roles, the master first, each with the number of replicas that must be placed."""
     initializers: tuple[_RoleSummary, ...] = ()
-    """The initializers in the order of the JobSet; their requests may be unknown, that is empty."""
+    """The initializers in the order of the JobSet.
+
+    If a runtime of the cluster defines them, their requests are unknown, and `requests` is empty.
+    """
 
     @property
     def has_unknown_requests(self) -> bool:
@@ -45,9 +48,10 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return not all(role.requests for role in self.initializers)
 
     def compute_total(self, resource: str, upto: str = "", *, counts_all: bool = False) -> Quantity | None:
-        """Return the amount of a resource that all roles, or those up to `upto`, request; None if unknown.
+        """Return the amount of a resource that all roles request; None if it is unknown.
 
-        With `counts_all` every replica and initializer counts, else only replicas that must be placed.
+        If `upto` names a role, only the roles up to and including this one count. With `counts_all`, every
+        replica and initializer counts. Otherwise, only the replicas that must be placed count.
         """
         roles = (*self.initializers, *self.roles) if counts_all else self.roles
         names = [role.name for role in roles]
@@ -56,7 +60,10 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return self.compute_amount(counts, resource)
 
     def compute_amount(self, counts: Mapping[str, int], resource: str) -> Quantity | None:
-        """Return the amount for these numbers of pods by role; None if it is unknown or invalid."""
+        """Return the amount of a resource that the given number of pods of each role requests.
+
+        Return None if none of these roles requests the resource, or if an amount is invalid.
+        """
         amounts = []
         for role in (*self.initializers, *self.roles):
             if resource in role.requests and role.name in counts:
@@ -96,7 +103,10 @@ def encode_gang(gang: GangSpec, adapter: SchedulerAdapter) -> str:
 
 
 def read_gang_summary(annotations: Mapping[str, str]) -> GangSummary:
-    """Return the gang in the annotations, which users can change; `NO_GANG` if absent or invalid."""
+    """Return the gang in the annotations of a job; `NO_GANG` if absent or invalid.
+
+    The annotation is untrusted: a user who may edit the job can change it.
+    """
     text = annotations.get(ANNOTATION)
     if text is None:
         return NO_GANG

@@ -85,7 +85,11 @@ class GangSettings:
 
     @property
     def can_create_groups(self) -> bool:
-        """True if this server may create pod groups, such as for a TrainJob, whose operator creates none."""
+        """True if this server may create pod groups, at least for some kinds of job.
+
+        It does so for a TrainJob even with the setting ``pod-groups-by: operator``, because Kubeflow Trainer
+        creates no pod group.
+        """
         is_possible = any(each.companion is not None for each in self.adapters.values())
         return self.scheduler == AUTO or is_possible or any(part.can_create_groups for _, part in self.parts)
 

@@ -48,6 +48,10 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
+    """Return the maximum over the phases of a pod, each with the sidecars that are already running.
+
+    The phases are each init container, then all containers.
+    """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in [*get_mappings(spec, "initContainers"), *more]:

@@ -1,6 +1,7 @@
-"""The adapters of all gang schedulers; to add one, add a module to `schedulers` and a row here.
+"""The adapters of all gang schedulers, by their names in the settings.
 
-If a cluster has several schedulers with the same `DetectionRank`, the first row is selected.
+To add a scheduler, add a module to `schedulers` and a row to `ADAPTERS`. If a cluster has several schedulers
+with the same `DetectionRank`, the one in the first row is selected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,10 @@ ADAPTERS: Final[Mapping[str, Mapping[str, SchedulerAdapter]]] = {
     "kai": kai.ADAPTERS,
     "kueue": kueue.ADAPTERS,
 }
-"""Adapters by the name of the scheduler, then by the creator of the pod groups, or ``""`` for one adapter."""
+"""Adapters by the name of the scheduler, then by the creator of the pod groups.
+
+The second key is ``""`` if the scheduler has only one adapter.
+"""
 
 
 def list_schedulers() -> Mapping[str, SchedulerAdapter]:
@@ -41,7 +45,10 @@ IN_TREE: Final = "in-tree"
 
 
 def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
-    """Return the adapter `places` for a job that a queue of Kueue admits first, with the queue's fields."""
+    """Return the adapter for a job that a queue of Kueue admits before another scheduler places its pods.
+
+    It is `places`, the adapter of that scheduler, with the fields and options of the queue added.
+    """
 
     def build_admission_fields(gang: GangSpec) -> SchedulingFields:
         # The priority class is set on the pods. A WorkloadPriorityClass with its name need not exist.
@@ -61,7 +68,7 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if `name` may be that of a placeholder pod, or of a pod group not named like its job."""
+    """True if `name` may belong to a placeholder pod, or to a pod group with another name than its job."""
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 

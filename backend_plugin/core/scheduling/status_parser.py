@@ -49,7 +49,10 @@ _MOST: Final = 2**63 * 10**9
 
 
 def parse_amount(resource: str, text: str) -> Quantity | None:
-    """Parse an amount in a message, memory with a binary suffix such as ``16Gi``; None if it is invalid."""
+    """Parse an amount of a resource in a scheduler's message; None if it is invalid.
+
+    The text of an amount of memory or storage gets a binary suffix, such as ``16Gi``.
+    """
     amount = parse_bounded(text)
     if amount is None:
         return None

@@ -94,7 +94,11 @@ def convert_to_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 def derive_parsers(
     record: Any, by_type: Mapping[Any, Parser], by_field: Mapping[str, Parser] | None = None
 ) -> dict[str, Parser]:
-    """Return a parser for each field of a dataclass by settings key: by key, or else by the field's type."""
+    """Return the parsers for the fields of the dataclass `record` by settings key.
+
+    The key is the field's name with ``-`` for ``_``. The type of the field selects its parser in `by_type`; a
+    field of another type is left out. The parsers in `by_field`, by settings key, take precedence.
+    """
     chosen = dict(by_field or {})
     for each in fields(record):
         kind = get_args(each.type)[0] if isinstance(each.type, UnionType) else each.type

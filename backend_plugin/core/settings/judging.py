@@ -1,4 +1,7 @@
-"""The timeouts of a job, and the causes of its exit codes; durations have Go's form (``3m``)."""
+"""The timeouts of a job, and the causes of its exit codes.
+
+In the settings file, durations have Go's form (``3m``).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

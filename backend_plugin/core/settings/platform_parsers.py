@@ -148,7 +148,7 @@ _read_mode: Final = build_choice_parser(*(mode.value for mode in PodSecurityMode
 
 
 def pull_policy(value: Any) -> str:
-    """Parse the image pull policy of a container; may be empty."""
+    """Parse the image pull policy of a container, or an empty text."""
     if value not in ("", *PULL_POLICIES):
         raise InvalidSettingValue("is not a valid value", f"write {' or '.join(PULL_POLICIES)}")
     return str(value)
@@ -161,7 +161,10 @@ def pod_security_mode(value: Any) -> PodSecurityMode:
 
 
 def build_map_parser(parser: Parser, kinds: str) -> Parser:
-    """Return a parser for a map from names to values that `parser` accepts; `kinds` is for the remedy."""
+    """Return a parser for a map from names to values that `parser` accepts.
+
+    If the value is not a map, the remedy in the error is "write names", followed by `kinds`.
+    """
 
     def read(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

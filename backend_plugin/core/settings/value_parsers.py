@@ -1,4 +1,7 @@
-"""Parsers of simple values; they raise `InvalidSettingValue` for an invalid value."""
+"""Parsers of values that have the same form in YAML, environment variables and flags.
+
+They raise `InvalidSettingValue` for an invalid value.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -90,7 +90,10 @@ _OTHERS: Final = (
         SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
     ),
 )
-"""The patterns of further messages with their meaning, if any; the first pattern that matches applies."""
+"""The patterns of further messages, each with its meaning; None for a message without one.
+
+The first pattern that matches applies.
+"""
 
 
 def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,7 @@
-"""The parser for the pod groups of Kubernetes' own gang scheduling, which a PyTorchJob cannot use."""
+"""The parser for the pod groups of Kubernetes' own gang scheduling.
+
+There is no adapter, because a PyTorchJob cannot use these groups.
+"""
 
 from typing import Final
 

@@ -1,4 +1,8 @@
-"""The adapter for the KAI scheduler, which creates pod groups itself, by labels and policy of the job."""
+"""The adapter for the KAI scheduler, which creates the pod group of a job itself.
+
+Labels of the job specify its queue and priority. The scheduling policy of a PyTorchJob specifies the minimum
+number of pods that KAI places together.
+"""
 
 import re
 from collections.abc import Iterable, Iterator

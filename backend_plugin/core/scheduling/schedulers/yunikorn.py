@@ -77,7 +77,10 @@ def _compute_request(member: GangRole) -> Amounts:
 
 
 def _format_parameters(gang: GangSpec) -> str:
-    """Return the parameters with the style Hard; by default, gangs can deadlock after a timeout."""
+    """Return the scheduling parameters with the style Hard.
+
+    With the default style, a gang that does not fit in time is scheduled pod by pod, and gangs can deadlock.
+    """
     waits = [] if gang.timeout_seconds is None else [f"placeholderTimeoutInSeconds={gang.timeout_seconds}"]
     return " ".join([*waits, "gangSchedulingStyle=Hard"])
 
@@ -159,7 +162,10 @@ def _list_shortages(requested: str, available: str) -> tuple[pending.ResourceSho
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
-    """Yield the reason of all unbound pods if YuniKorn rejected the job: later pods get no message."""
+    """Yield the pending reason of all unbound pods if YuniKorn rejected the job.
+
+    Only the pods that exist at the rejection get its message; pods that are created later stay pending.
+    """
     rejections = _find_rejections(observed.events)
     why = [pod.message for pod in observed.pods if pod.reason == "ApplicationRejected"]
     if texts := [*why, *rejections]:
