@@ -311,7 +311,7 @@ def test_pod_without_a_service_account_token_is_rejected(tmp_path):
 def test_unusable_kubeconfig_is_rejected_with_a_remedy(tmp_path, text):
     config = tmp_path / "config"
     config.write_text(text)
-    with pytest.raises(CredentialsUnusable, match="that kubectl can use"):
+    with pytest.raises(CredentialsUnusable, match="kubectl config get-contexts"):
         asyncio.run(KubeconfigCredentials(str(config)).load())
 
 
