@@ -153,7 +153,10 @@ def has_unobserved_termination(observed: Observed) -> bool:
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:
-    """Return the decision that a job in the Flyte phase RUNNING waits or runs again; None if neither."""
+    """Return whether a job in the Flyte phase RUNNING waits for resources or runs, and the event to write.
+
+    Return None in another phase, and if neither is the case, for example while a replica restarts.
+    """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = verdict_rules.judge_status(observed_status, rules, now)
     return job_events.decide_event(observed_status, observed.events, verdict, rules.judging, now)

@@ -65,7 +65,10 @@ class Config:
 
 
 class ConfigPart(Config):
-    """The base class of a config inside another config. Only the outer one raises an error, for both."""
+    """The base class of a config that is the value of a field of another config.
+
+    Its construction raises no error. The outer config raises one error with the problems of both.
+    """
 
     def __post_init__(self) -> None:
         self.problems()  # Normalizes the values.

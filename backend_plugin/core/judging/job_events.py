@@ -64,7 +64,10 @@ def can_need_event(job: Job, pods: Sequence[Pod], events: Iterable[Event]) -> bo
 def decide_event(
     status: JobStatus, events: Iterable[Event], verdict: Verdict, judging: JudgingSettings, now: datetime
 ) -> JobEventDecision | None:
-    """Return the decision that a job in the Flyte phase RUNNING waits or runs again; None if neither."""
+    """Return whether a job in the Flyte phase RUNNING waits for resources or runs, and the event to write.
+
+    Return None in another phase, and if neither is the case, for example while a replica restarts.
+    """
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING:
         return None

@@ -20,7 +20,7 @@ _REMEDIES: Final = {
     ),
 }
 _VOLUME_KEYS: Final = {"Secret": "secretName", "PersistentVolumeClaim": "claimName"}
-"""The field of a volume with the name of the Secret or claim. For other kinds, it is ``name``."""
+"""The field of a volume that contains the name of the Secret or claim. For other kinds, it is ``name``."""
 
 
 def _report_missing(
@@ -44,7 +44,11 @@ def _list_names(facts: Facts, kind: str) -> set[str]:
 
 
 def _iter_sources(spec: Manifest, kind: str) -> Iterator[tuple[Manifest, str]]:
-    """Yield each reference to a `kind` in a pod spec, and the name of its field with the object's name."""
+    """Yield each reference to a `kind` in a pod spec, and the key at which it contains the object's name.
+
+    For example, the key of a Secret is ``secretName`` in a volume, and ``name`` in an environment variable.
+    An empty mapping stands for an absent reference.
+    """
     field = kind[:1].lower() + kind[1:]
     for volume in get_mappings(spec, "volumes"):
         yield get_mapping(volume, field), _VOLUME_KEYS.get(kind, "name")

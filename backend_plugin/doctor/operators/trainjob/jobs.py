@@ -86,9 +86,12 @@ def build_invalid_job(namespace: str) -> Manifest:
 def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], seconds: int) -> Plan:
     """Return the plan of a trial job: it is never restarted, and the kubelet ends its pods after `seconds`.
 
-    `change_template` returns the changed pod template of the job. A deadline of the TrainJob itself would
-    delete the pods. A TrainJob has no TTL, so a connector deletes the job. A training runtime that the task
-    names keeps its own limits.
+    `change_template` returns the changed pod template of the job. The pods have the deadline, because a
+    deadline of the TrainJob would delete them with their logs. If the doctor does not delete the ended job,
+    a connector deletes it after `KEPT_SECONDS`, because a TrainJob has no TTL.
+
+    If the task names a training runtime, the restart limit and the deadlines of that runtime apply instead,
+    and only the command of the nodes changes.
     """
     job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=KEPT_SECONDS
@@ -96,7 +99,7 @@ def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], 
     metadata = get_mapping(planned.job, "metadata")
     annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(job_options)}
     spec = get_mapping(planned.job, "spec")
-    if not planned.prerequisites:  # A named training runtime keeps its own limits.
+    if not planned.prerequisites:  # The limits of a named training runtime apply.
         template = change_template(_find_template(planned.job, ()))
         (container,) = get_mappings(template, "spec", "containers")
         trainer = {key: value for key, value in get_mapping(spec, "trainer").items() if key != "args"}
