@@ -1,7 +1,7 @@
 """Reads settings, PodTemplates and capabilities as YAML or JSON from files, or from stdin for ``-``."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ import msgspec
 
 from backend_plugin.cli.command_errors import Misused, UnusableInput
 from backend_plugin.core import settings as platform
+from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell import bounded_read, yaml_loader
@@ -22,6 +23,8 @@ _TASK_RESOURCES: Final = (
     ("configuration", "inline", "task_resources"),
     ("configmap", "task_resource_defaults", "task_resources"),
 )
+_PLUGINS: Final = ("plugins",)
+_OUR_SECTION: Final = "kfpytorch"
 _NO_MAPPING: Final = "is not a mapping; write Flyte's plugins.k8s section"
 _EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 SERVER_SECTION: Final = "server"
@@ -37,7 +40,14 @@ def read_settings(file: str | None) -> platform.Settings:
     """
     document = read_document(file)
     document.pop(SERVER_SECTION, None)
-    return platform.read(get_plugin_section(document, file))
+    problems = [*find_misplaced_sections(document)]
+    try:
+        settings = platform.read(get_plugin_section(document, file))
+    except InvalidSettings as refusal:
+        raise InvalidSettings(*problems, *refusal.problems) from refusal
+    if problems:
+        raise InvalidSettings(*problems)
+    return settings
 
 
 def read_document(file: str | None) -> dict[str, Any]:
@@ -72,6 +82,22 @@ def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping
     return dict(_with_plugin_setting(section, "task-resources", resources))
 
 
+def find_misplaced_sections(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each section ``kfpytorch`` that is beside ``plugins`` or ``k8s``, not in ``k8s``.
+
+    Other unknown sections can belong to Flyte's configuration.
+    """
+    chart = next((path for path in _CHARTS if isinstance(get_nested(document, path[:1]), Mapping)), ())
+    if not chart and get_nested(document, _PLUGINS) is None:
+        return
+    wanted = ".".join((*chart, *_PLUGINS, "k8s", _OUR_SECTION))
+    for parent in dict.fromkeys([(), chart, (*chart, *_PLUGINS)]):
+        path = (*parent, _OUR_SECTION)
+        if (value := get_nested(document, path)) is not None:
+            message, remedy = "has no effect outside of plugins.k8s", f"move it to {wanted}"
+            yield Problem(field=".".join(path), value=str(value), message=message, remedy=remedy)
+
+
 def _unwrap_chart(document: Any) -> Any:
     """Return the Flyte configuration in the values of a chart; other documents are returned unchanged."""
     for chart, part in _CHARTS:
@@ -85,7 +111,7 @@ def _unwrap_chart(document: Any) -> Any:
 
 def _unwrap_plugins(document: Any) -> Any:
     """Return ``plugins.k8s`` of a Flyte configuration, or ``k8s``; other documents are returned unchanged."""
-    plugins = get_nested(document, ("plugins",))
+    plugins = get_nested(document, _PLUGINS)
     if plugins is not None:
         if not isinstance(plugins, Mapping):
             return plugins
@@ -99,10 +125,10 @@ def _with_plugin_setting(section: Any, key: str, value: Any) -> Any:
 
     Return the section unchanged if the value is empty, or if the section or its ``kfpytorch`` is no mapping.
     """
-    plugin = (section.get("kfpytorch") or {}) if isinstance(section, Mapping) else None
+    plugin = (section.get(_OUR_SECTION) or {}) if isinstance(section, Mapping) else None
     if not value or not isinstance(plugin, Mapping):
         return section
-    return {**section, "kfpytorch": {key: value, **plugin}}
+    return {**section, _OUR_SECTION: {key: value, **plugin}}
 
 
 def _with_storage_renamed(amounts: Any) -> Any:

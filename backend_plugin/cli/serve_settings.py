@@ -37,11 +37,11 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
     section = document.pop(input_files.SERVER_SECTION, None) or {}
     name = file or ""
     sources = server.SettingsSources(section=section, file=name, environ=os.environ, flags=flags)
-    problems: list[Problem] = []
+    problems = [*input_files.find_misplaced_sections(document)]
     ours = _collect_problems(lambda: server.load_settings(sources), problems)
     flyte_section = input_files.get_plugin_section(document, file)
     flytes = _collect_problems(lambda: platform.read(flyte_section, os.environ), problems)
-    if ours is None or flytes is None:
+    if problems or ours is None or flytes is None:
         raise InvalidSettings(*problems)
     return Configuration(server=ours, platform=flytes, section=flyte_section)
 

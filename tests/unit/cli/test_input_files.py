@@ -7,6 +7,7 @@ import yaml
 
 from backend_plugin.cli import input_files, serve_settings
 from backend_plugin.cli.command_errors import UnusableInput
+from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.settings import Settings
 
 SECTION = {"default-labels": {"team": "a"}}
@@ -85,6 +86,42 @@ def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
     text = yaml.safe_dump({**RESOURCES, "plugins": {"k8s": ours}})
     resources = read(tmp_path, text).kfpytorch.task_resources
     assert (dict(resources.defaults), [*resources.limits]) == ({}, ["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "place"),
+    [
+        ("{plugins: {k8s: %s}, kfpytorch: {dialect: x}}", "kfpytorch", "plugins.k8s"),
+        ("plugins: {k8s: %s, kfpytorch: {dialect: x}}", "plugins.kfpytorch", "plugins.k8s"),
+        (
+            "{configuration: {inline: {plugins: {k8s: %s}, kfpytorch: {dialect: x}}}}",
+            "configuration.inline.kfpytorch",
+            "configuration.inline.plugins.k8s",
+        ),
+        (
+            "{configmap: {k8s: {plugins: {k8s: %s}}}, kfpytorch: {dialect: x}}",
+            "kfpytorch",
+            "configmap.k8s.plugins.k8s",
+        ),
+    ],
+)
+def test_our_section_outside_of_flytes_section_is_a_problem(
+    tmp_path: Path, text: str, field: str, place: str
+) -> None:
+    misplaced = Problem(
+        field=field,
+        value="{'dialect': 'x'}",
+        message="has no effect outside of plugins.k8s",
+        remedy=f"move it to {place}.kfpytorch",
+    )
+    for section, others in (("{}", []), ("{default-cpu: 1}", ["default-cpu"])):
+        with pytest.raises(InvalidSettings) as refusal:
+            read(tmp_path, text % section)
+        assert refusal.value.problems[0] == misplaced
+        assert [each.field for each in refusal.value.problems[1:]] == others
+        with pytest.raises(InvalidSettings) as same:
+            serve_settings.read_configuration(str(tmp_path / "s.yaml"), {})
+        assert same.value.problems == refusal.value.problems
 
 
 @pytest.mark.parametrize(
