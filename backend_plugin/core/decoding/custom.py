@@ -35,6 +35,14 @@ _GROUPS: Final = {"workerReplicas", "worker_replicas", "masterReplicas", "master
 _OF_VERSION_1: Final = {*_GROUPS, "runPolicy", "run_policy"}
 # A custom without any of these keys specifies no replicas; Flyte would run only a master.
 _OF_REPLICAS: Final = {*_OF_VERSION_0, *_GROUPS, "elasticConfig", "elastic_config"}
+_REMEDY_OF_FOREIGN_TYPE: Final = (
+    f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"
+)
+# The plugin gives a task with `Elastic(nnodes=1)` the task type of a plain Python task.
+_REMEDIES_BY_TYPE: Final = {
+    "python-task": "let Flyte run it in an ordinary pod, without this backend; "
+    'if it has Elastic(nnodes=1), write nnodes="1" to run it as a job'
+}
 
 
 class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +98,7 @@ def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: li
     """Return the reader for the version of `custom`, and add the problems of type, version and keys."""
     is_ours, version = template.type == TASK_TYPE, template.task_type_version
     if not is_ours:
-        remedy = f"let Flyte run it without this backend, which runs only tasks of type {TASK_TYPE}"
+        remedy = _REMEDIES_BY_TYPE.get(template.type, _REMEDY_OF_FOREIGN_TYPE)
         problems.append(build_problem("type", template.type, "is not a task type of this backend", remedy))
     if version not in _LAYOUTS:
         message = "is a layout that this backend does not support"
