@@ -151,8 +151,11 @@ def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
     """Return the task named `task` in a Python file, or the only one; `image` is its image if it sets none.
 
     Raises:
-        UnusableInput: If the file is not a Python file, cannot be imported, or has no such task.
+        UnusableInput: If the file does not exist, is not a Python file, cannot be imported, or has no such
+            task.
     """
+    if not path.exists():
+        raise command_errors.Misused(f"{path}: there is no such file")
     if path.suffix != ".py" or not path.is_file():
         raise command_errors.Misused(f"{path}: is not a Python file; name a .py file with a @task")
     before = signal.getsignal(signal.SIGINT)

@@ -57,6 +57,23 @@ def test_mistyped_command_or_option_gets_a_suggestion(arguments: list[str], mess
     assert (result.exit_code, message in " ".join(result.output.split())) == (2, True), result.output
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing.py", "nothing.py: there is no such file"),
+        ("notes.txt", "notes.txt: is not a Python file; name a .py file with a @task"),
+    ],
+)
+def test_submit_and_demo_explain_a_file_without_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    for command in ("submit", "demo"):
+        result = CliRunner().invoke(kfpytorch, [command, name])
+        assert (result.exit_code, result.stderr) == (2, f"Error: {message}\n")
+
+
 def test_each_command_has_the_short_help_option() -> None:
     # In a process of its own: click keeps the options of a command that another test ran without the group.
     done = subprocess.run([sys.executable, "-c", SHORT_HELP], check=True, capture_output=True, text=True)
