@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from backend_plugin.shell import bounded_read
 _SECONDS: Final = 30.0
 """The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The error of the official package for a context that the file does not contain.
+_NO_CONTEXT: Final = re.compile(r"Expected object with name (.+) in .+/contexts list$")
 _LOADER_LOG: Final = logging.getLogger("kubernetes.aio.config.kube_config")
 
 
@@ -155,7 +158,7 @@ class KubeconfigCredentials:
             (loader,) = await asyncio.gather(loading, return_exceptions=True)
         if isinstance(loader, Exception):
             is_malformed = isinstance(loader, AttributeError | LookupError | TypeError)
-            what = "is not a valid kubeconfig" if is_malformed else loader
+            what = "is not a valid kubeconfig" if is_malformed else _format_load_error(loader)
             raise CredentialsUnusable(
                 f"kubeconfig {self._files}: {what}; "
                 "name a kubeconfig and a context that `kubectl config get-contexts` prints"
@@ -210,6 +213,12 @@ def _format_plugin_error(loader: Any, error: str) -> str:
     if output[:1] in ("'", '"') and output[1:].endswith(output[0]):  # stderr, as Python writes bytes.
         error = f"{text}{dot[:-1]}{ast.literal_eval('b' + output).decode(errors='replace')}"
     return f"its exec plugin `{command}` failed: {error}; run the plugin by hand, or log in again"
+
+
+def _format_load_error(error: Exception) -> str:
+    """Return the text of an error of the official package, which calls a file without a context invalid."""
+    missing = _NO_CONTEXT.search(str(error))
+    return f"has no context {missing[1]}" if missing else str(error)
 
 
 def _build_access(configuration: Any) -> ClusterAccess:

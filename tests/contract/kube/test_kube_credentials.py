@@ -315,6 +315,12 @@ def test_unusable_kubeconfig_is_rejected_with_a_remedy(tmp_path, text):
         asyncio.run(KubeconfigCredentials(str(config)).load())
 
 
+def test_unknown_context_is_named(server, tmp_path):
+    file = kubeconfig(server, tmp_path / "config", {"token": "t"})
+    with pytest.raises(CredentialsUnusable, match=f"^kubeconfig {file}: has no context other; name a"):
+        asyncio.run(KubeconfigCredentials(str(file), "other").load())
+
+
 async def test_rewritten_kubeconfig_is_read_again(server, tmp_path):
     config = tmp_path / "config"
     held = KubeconfigCredentials(kubeconfig(server, config, {"token": "first"}))
