@@ -37,7 +37,8 @@ class NotReadable(BackendError):
 
     def __init__(self, unseen: ReadFailure) -> None:
         """Store the failure as `unseen`; its reason and remedy are the message of the error."""
-        super().__init__(f"{unseen.reason}; {unseen.remedy}" if unseen.remedy else unseen.reason)
+        verb = "run: " if unseen.remedy.startswith("kubectl ") else ""
+        super().__init__(f"{unseen.reason}; {verb}{unseen.remedy}" if unseen.remedy else unseen.reason)
         self.unseen = unseen
 
 

@@ -12,6 +12,7 @@ from remedy_cases import CASES, role
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import run_checks
 from backend_plugin.doctor.check import Check, Severity, Violation
+from backend_plugin.doctor.cluster_reader import NotReadable
 from backend_plugin.doctor.facts import DryRunReply, Facts, ProbeResult, ReadFailure, Subject
 from backend_plugin.doctor.registry import CHECKS
 
@@ -106,3 +107,11 @@ def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str,
     reason, _, skipped = unreadable.sentence.partition("; not checked: ")
     assert (reason, check in skipped.split(", ")) == (f"could not read {need.value}: {NODES.reason}", True)
     assert check in run_checks.list_skipped_checks(facts)
+
+
+def test_error_of_a_request_marks_a_command_in_its_remedy() -> None:
+    found = [
+        str(NotReadable(ReadFailure(reason="no answer", remedy=remedy)))
+        for remedy in ("", "name a kubeconfig", "kubectl version")
+    ]
+    assert found == ["no answer", "no answer; name a kubeconfig", "no answer; run: kubectl version"]
