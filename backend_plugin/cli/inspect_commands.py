@@ -77,7 +77,7 @@ def _format_head(job: "wire.Job") -> list[str]:
             f"({attempt.project}, {attempt.domain}), attempt {attempt.attempt}"
         )
     ended = tables.get_time(job, "ended")
-    times = f"made {tables.format_age(tables.get_time(job, 'created'), now)} ago"
+    times = f"created {tables.format_age(tables.get_time(job, 'created'), now)} ago"
     lines.append(f"  {times}" + (f", ended {tables.format_age(ended, now)} ago" if ended else ""))
     return lines
 
