@@ -38,6 +38,9 @@ setup(
         "kubernetes>=27,<38",
         "packaging>=21",
         "protobuf>=4.21.1",
+        # botocore, a dependency of flytekit, requires it. Without this bound, pip selects a release of
+        # `kubernetes` that needs version 3, and then tries all releases of aiobotocore for many minutes.
+        "python-dateutil<3",
         "rich>=13",
     ],
     extras_require={
