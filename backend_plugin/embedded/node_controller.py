@@ -92,7 +92,8 @@ class NodeController:
     def _get_node(self, name: str) -> Manifest:
         node = self._store.get(Key("Node", "", name))
         if node is None:
-            raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
+            existing = ", ".join(sorted(map(get_name, self._store.list_objects("Node"))))
+            raise RequestRejected(404, "NotFound", f'nodes "{name}" not found; the nodes are {existing}')
         return node
 
     def _list_running_pods(self, name: str) -> list[Manifest]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from backend_plugin.core.errors import RequestRejected
 from e2e.embedded.emulated import OURS, cpus, job, lines, opened, role
 
 
@@ -64,6 +65,11 @@ async def test_node_states_survive_a_server_restart(state):
     async with opened(state, nodes=3) as (cluster, recorded):
         await recorded.state("Succeeded")
         assert recorded.pod("j-worker-0").node == "node-3"
+
+
+async def test_error_of_an_unknown_node_lists_the_nodes(cluster):
+    with pytest.raises(RequestRejected, match=r'^nodes "node-9" not found; the nodes are node-1, node-2$'):
+        cluster.nodes.fail_node("node-9")
 
 
 async def test_pod_with_a_node_name_runs_on_that_node(cluster, recorded):
