@@ -15,9 +15,9 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, get_args
 
-from flyteidl.core.literals_pb2 import LiteralMap
+from flyteidl.core.literals_pb2 import Literal, LiteralMap
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.base_task import PythonTask
@@ -54,22 +54,16 @@ class LoadedTask:
         Each text is JSON, unless the type of the input is str.
 
         Raises:
-            UnusableInput: If an input has no value, or its text is invalid for its type.
+            UnusableInput: If inputs have no value, or a text that is invalid for the type; with all of them.
         """
-        context = FlyteContextManager.current_context()
-        declared = self.task.python_interface.inputs_with_defaults
-        values = {name: _parse_value(name, texts.get(name), typed) for name, typed in declared.items()}
-        types = self.task.python_interface.inputs
-        written = LiteralMap()
-        for name, value in values.items():
+        written, problems = LiteralMap(), []
+        for name, typed in self.task.python_interface.inputs_with_defaults.items():
             try:
-                literal = TypeEngine.to_literal(
-                    context, value, types[name], TypeEngine.to_literal_type(types[name])
-                )
-            except (TypeError, ValueError) as error:
-                why = _CLASS.sub(r"\1", str(error))
-                raise Misused(f"--input {name}={texts.get(name, value)}: {why}") from error
-            written.literals[name].CopyFrom(literal.to_flyte_idl())
+                written.literals[name].CopyFrom(_encode_input(name, texts.get(name), typed))
+            except Misused as problem:
+                problems.append(str(problem))
+        if problems:
+            raise Misused("\n  ".join(problems))
         return written
 
 
@@ -107,10 +101,22 @@ def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
         return select_task(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
 
 
+def _encode_input(name: str, text: str | None, typed: tuple[type, object]) -> Literal:
+    value, wanted = _parse_value(name, text, typed), typed[0]
+    context = FlyteContextManager.current_context()
+    try:
+        literal = TypeEngine.to_literal(context, value, wanted, TypeEngine.to_literal_type(wanted))
+    except (TypeError, ValueError) as error:
+        why = _CLASS.sub(r"\1", str(error))
+        raise Misused(f"--input {name}={value if text is None else text}: {why}") from error
+    return literal.to_flyte_idl()
+
+
 def _parse_value(name: str, text: str | None, typed: tuple[type, object]) -> object:
     wanted, default = typed
     if text is None:
-        if default is None:
+        # flytekit also returns None for an input without a default.
+        if default is None and type(None) not in get_args(wanted):
             raise Misused(f"input {name} has no value; write --input {name}=VALUE")
         return default
     if wanted is str:

@@ -170,6 +170,23 @@ def test_input_of_another_type_is_reported_with_its_text_and_the_type(text: str,
     assert str(refused.value).endswith(expected)
 
 
+def test_all_invalid_inputs_are_reported_together() -> None:
+    source = TYPED.replace('name: str = "a"', "*, name: str")
+    loaded = python_file.load_task(file("typed_missing.py", source), None, image="i:1")
+    with pytest.raises(UnusableInput) as refused:
+        loaded.encode_inputs({"count": "zz"})
+    assert str(refused.value).splitlines() == [
+        "--input count=zz: is not JSON; write a value of type int",
+        "  input name has no value; write --input name=VALUE",
+    ]
+
+
+def test_optional_input_needs_no_value() -> None:
+    source = "from flytekit import task\n@task\ndef train(seed: int | None = None) -> None: ...\n"
+    loaded = python_file.load_task(file("typed_optional.py", source), None, image="i:1")
+    assert loaded.encode_inputs({}).literals["seed"].scalar.union.value.scalar.HasField("none_type")
+
+
 def test_outputs_are_read_without_loading_their_files():
     uri = "file:///store/raw/out.txt"
     written = ParseDict(
