@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ _SECONDS: Final = 30.0
 """The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The error of the official package for a context that the file does not contain.
-_NO_CONTEXT: Final = re.compile(r"Expected object with name (.+) in .+/contexts list$")
+_NO_CONTEXT: Final = ("Expected object with name ", " in ", "/contexts list")
 _LOADER_LOG: Final = logging.getLogger("kubernetes.aio.config.kube_config")
 
 
@@ -217,8 +216,9 @@ def _format_plugin_error(loader: Any, error: str) -> str:
 
 def _format_load_error(error: Exception) -> str:
     """Return the text of an error of the official package, which calls a file without a context invalid."""
-    missing = _NO_CONTEXT.search(str(error))
-    return f"has no context {missing[1]}" if missing else str(error)
+    before, between, end = _NO_CONTEXT
+    context, _, place = str(error).partition(before)[2].partition(between)
+    return f"has no context {context}" if place.endswith(end) else str(error)
 
 
 def _build_access(configuration: Any) -> ClusterAccess:

@@ -50,7 +50,7 @@ def test_unknown_context_is_an_error_with_its_name(tmp_path: Path, command: str)
     file.write_text(yaml.safe_dump(CONFIG))
     done = invoke(*COMMANDS[command], "--kubeconfig", str(file), "--context", "nope")
     assert done.exit_code == 1
-    assert f"object with name nope in {file}/contexts list" in done.output, done.output
+    assert f"kubeconfig {file}: has no context nope" in done.output, done.output
 
 
 @pytest.mark.parametrize("command", ["doctor", "gc", "render"])
