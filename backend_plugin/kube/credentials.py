@@ -21,8 +21,6 @@ from backend_plugin.shell import bounded_read
 _SECONDS: Final = 30.0
 """The timeout for reading a kubeconfig. An exec plugin may wait for user input and may hang."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# The error of the official package for a context that the file does not contain.
-_NO_CONTEXT: Final = ("Expected object with name ", " in ", "/contexts list")
 _LOADER_LOG: Final = logging.getLogger("kubernetes.aio.config.kube_config")
 
 
@@ -216,9 +214,10 @@ def _format_plugin_error(loader: Any, error: str) -> str:
 
 def _format_load_error(error: Exception) -> str:
     """Return the text of an error of the official package, which calls a file without a context invalid."""
-    before, between, end = _NO_CONTEXT
-    context, _, place = str(error).partition(before)[2].partition(between)
-    return f"has no context {context}" if place.endswith(end) else str(error)
+    text = str(error)
+    # "Expected object with name CONTEXT in FILE/contexts list"
+    context, _, place = text.partition("Expected object with name ")[2].partition(" in ")
+    return f"has no context {context}" if place.endswith("/contexts list") else text
 
 
 def _build_access(configuration: Any) -> ClusterAccess:
