@@ -32,6 +32,9 @@ PLANNED = plan(
     a_template({"masterReplicas": {"replicas": 1}}), a_run(), read({"kfpytorch": {"dialect": "trainjob"}})
 )
 PREMATURE = RequestRejected(403, "Forbidden", "specified trainingRuntime must be created before the TrainJob")
+UNSEEN_BY_KUEUE = RequestRejected(
+    403, "Forbidden", "admission webhook \"vtrainjob.kb.io\" denied the request: runtime 'f-n0-0' not found"
+)
 DENIED = RequestRejected(403, "Forbidden", "must not have reserved envs")
 
 
@@ -73,8 +76,8 @@ BOTH = ("TrainJob", "TrainingRuntime")
 @pytest.mark.parametrize(
     ("cluster", "seconds", "result", "left"),
     [
-        (Trainer(PREMATURE, PREMATURE), 60.0, True, {*BOTH}),
-        (Trainer(PREMATURE), 0.0, ClusterUnavailable, {"TrainingRuntime"}),
+        (Trainer(PREMATURE, UNSEEN_BY_KUEUE), 60.0, True, {*BOTH}),
+        (Trainer(UNSEEN_BY_KUEUE), 0.0, ClusterUnavailable, {"TrainingRuntime"}),
         (Trainer(DENIED), 60.0, RequestRejected, set()),
         (Trainer(DENIED, objects=PLANNED.manifests), 60.0, False, {*BOTH}),
     ],

@@ -135,7 +135,7 @@ class Dialect:
     prerequisite: JobResource | None = None
     """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = lambda _: False
-    """True if this message rejects a job because its operator has not yet observed a prerequisite."""
+    """True if this message rejects a job because a webhook has not yet observed a prerequisite."""
     interpret: Callable[[Observed], Observed] = lambda observed: observed
     """Return the observed state of an existing job, with added conditions that the operator does not set."""
     required_groups: tuple[str, ...] = ()

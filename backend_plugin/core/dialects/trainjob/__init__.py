@@ -1,5 +1,6 @@
 """The TrainJob of Kubeflow Trainer 2.2 and later as a dialect, with its JobSet."""
 
+import re
 from typing import Final
 
 from backend_plugin.core import job_conditions
@@ -23,6 +24,8 @@ from backend_plugin.core.observed import JobLimit
 from backend_plugin.core.values import Manifest
 
 _SUSPEND: Final[Manifest] = {"suspend": True}
+# The webhooks of Trainer and Kueue read the runtime from caches, which may not contain a new runtime yet.
+_MISSING_RUNTIME: Final = re.compile(r"must be created before the TrainJob|runtime '[^']{0,253}' not found")
 
 DIALECT: Final = Dialect(
     resource=RESOURCE,
@@ -47,8 +50,7 @@ DIALECT: Final = Dialect(
         build_package_job=runtimes.build_package_job,
         check_reference=runtimes.check_reference,
     ),
-    # Trainer's webhook reads the runtime from a cache, which may not contain a new runtime yet.
-    is_premature=lambda message: "must be created before the TrainJob" in message,
+    is_premature=lambda message: bool(_MISSING_RUNTIME.search(message)),
     read=reader.read_job,
     fields=reader.JobFields,
     read_without_pods=reader.read_without_pods,
