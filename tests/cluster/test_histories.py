@@ -10,6 +10,7 @@ import json
 import random
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -331,6 +332,8 @@ class RealSide:
         return self.api.items(pods(NAMESPACE), labelSelector=f"{label}={self.name}")
 
     def play(self, step: Step) -> None:
+        # Objects have times in whole seconds, so begin in another second than the last change.
+        time.sleep(1 - time.time() % 1)
         name, replica = step
         if name == "delete":
             self.api.delete(self.path)
