@@ -38,6 +38,8 @@ def acquire_lock(directory: Path) -> TextIO:
     """
     try:
         file = _open_lock_file(directory)
+    except FileExistsError as error:
+        raise StateUnusable(f"{directory}: is not a directory; use another state directory") from error
     except OSError as error:
         raise StateUnusable(f"{error.filename or directory}: {error.strerror or error}; {USABLE}") from error
     try:

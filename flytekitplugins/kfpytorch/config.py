@@ -16,7 +16,12 @@ from flytekitplugins.kfpytorch import (
     torchrun_options,
     validators,
 )
-from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader
+from flytekitplugins.kfpytorch.config_base import (
+    Config,
+    ConfigPart,
+    build_config_reader,
+    find_unknown_fields,
+)
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem, add_prefix, require_no_problems
@@ -63,9 +68,8 @@ def _read_run_policy(value: object) -> object:
     """Return a valid `RunPolicy` unchanged, or one from a dict with its fields; None for an empty dict."""
     if not isinstance(value, Mapping):
         return build_config_reader(RunPolicy)(value)
-    policy = RunPolicy()
-    vars(policy).update(value)
-    require_no_problems(policy.problems())
+    policy = RunPolicy(**{name: value[name] for name in RunPolicy.readers if name in value})
+    require_no_problems([*policy.problems(), *find_unknown_fields(RunPolicy, value)])
     # As upstream, an empty dict sets no run policy, whereas RunPolicy() sets one with all defaults.
     return policy if value else None
 

@@ -44,7 +44,7 @@ class Config:
         return [
             *chain(*found.values()),
             *self._find_contradictions(sound),
-            *self._find_unknown_fields(),
+            *find_unknown_fields(type(self), vars(self)),
         ]
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
@@ -57,11 +57,14 @@ class Config:
         """Yield a problem for each contradiction between fields. `sound` has the names of valid fields."""
         return iter(())
 
-    def _find_unknown_fields(self) -> Iterator[ConfigProblem]:
-        known, cls = [item.name for item in fields(self)], type(self).__name__  # type: ignore[arg-type]
-        for name, value in vars(self).items():
-            if name not in known:
-                yield ConfigProblem(str(name), value, f"{cls} has no such field{suggest_name(name, known)}")
+
+def find_unknown_fields(cls: type[Config], given: Mapping[Any, object]) -> Iterator[ConfigProblem]:
+    """Yield a problem for each name in `given` that is not a field of `cls`."""
+    known = [item.name for item in fields(cls)]  # type: ignore[arg-type]
+    for name, value in given.items():
+        if name not in known:
+            message = f"{cls.__name__} has no such field{suggest_name(name, known)}"
+            yield ConfigProblem(str(name), value, message)
 
 
 class ConfigPart(Config):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from flytekitplugins.kfpytorch.policies import RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem
+from flytekitplugins.kfpytorch.validators import INT32_MAX
 
 
 class RoleRetries(Protocol):
@@ -49,7 +50,7 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     allowed += 0 if restarts.worker is RestartPolicy.NEVER else workers * worker_retries
     # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. In the
     # second case, the restarts have no limit.
-    return restarts._replace(backoff_limit=allowed + 1) if allowed else restarts
+    return restarts._replace(backoff_limit=min(allowed + 1, INT32_MAX)) if allowed else restarts
 
 
 def _get_policy(retries: int) -> RestartPolicy:

@@ -58,6 +58,12 @@ def test_symlink_in_place_of_a_state_file_is_not_written_to(tmp_path: Path, name
     assert mine.read_text() == "mine"
 
 
+def test_file_in_place_of_the_state_directory_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("mine")
+    with pytest.raises(StateUnusable, match="state: is not a directory"):
+        Store.open(tmp_path / "state")
+
+
 # ---- pod directories
 
 

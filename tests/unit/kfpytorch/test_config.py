@@ -269,18 +269,19 @@ def test_invalid_quantity_is_rejected(value: object) -> None:
 
 
 def test_all_problems_are_reported_together() -> None:
-    with pytest.raises(ValueError, match="PyTorch: 4 problems") as caught:
+    with pytest.raises(ValueError, match="PyTorch: 5 problems") as caught:
         PyTorch(
             worker=None,
-            run_policy={"backoff_limit": -1, "tll_seconds_after_finished": 3},
+            run_policy={"backoff_limit": -1, "tll_seconds_after_finished": 3, "problems": 1},
             increase_shared_mem="no",
         )
     assert str(caught.value).splitlines() == [
-        "PyTorch: 4 problems",
+        "PyTorch: 5 problems",
         "  worker=None: must be Worker(...)",
         "  run_policy.backoff_limit=-1: must be a whole number of at least 0",
         "  run_policy.tll_seconds_after_finished=3: RunPolicy has no such field; "
         "did you mean 'ttl_seconds_after_finished'?",
+        "  run_policy.problems=1: RunPolicy has no such field",
         "  increase_shared_mem='no': must be True or False",
     ]
 

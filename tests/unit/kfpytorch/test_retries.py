@@ -28,6 +28,7 @@ def operator_fails_job(restarts: dict[RestartPolicy, int], limit: int | None) ->
         # The number of one role applies to both roles, because a failed rank ends its peers.
         (Master(num_retries=3), Worker(replicas=4), (FAILURE, FAILURE, 16)),
         (Master(), Worker(replicas=4, num_retries=3), (FAILURE, FAILURE, 16)),
+        (Master(), Worker(replicas=4, num_retries=2**31 - 1), (FAILURE, FAILURE, 2**31 - 1)),
         # A role that never restarts does not count.
         (Master(num_retries=3), Worker(replicas=4, restart_policy=NEVER), (FAILURE, NEVER, 4)),
         (Master(num_retries=0), Worker(replicas=4, num_retries=2), (NEVER, FAILURE, 9)),

@@ -65,9 +65,9 @@ def test_timestamps_stay_text_if_requested() -> None:
     ],
 )
 def test_duplicate_key_is_rejected_with_its_position(text):
-    with pytest.raises(yaml.YAMLError, match=r"the key '\w+' is duplicate; remove one of the two") as caught:
+    message = r"the key '\w+' is duplicate; remove one of the two\s+at line \d, column \d"
+    with pytest.raises(yaml.YAMLError, match=message):
         yaml_loader.load_documents(text.encode())
-    assert caught.value.problem_mark is not None
 
 
 def test_keys_of_other_types_and_merged_keys_are_no_duplicates():
