@@ -4,11 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import generated
-import phases_page
+import generated_pages as pages
 import pytest
-import reference_pages
-import timeouts_page
 
 from backend_plugin.core.judging.verdict import Phase
 
@@ -23,20 +20,15 @@ MESSAGES = (
 )
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "reference/task-config.md": {name: partial(reference_pages.build_class_table, name) for name in CLASSES},
-    "reference/phases.md": {
-        name: partial(phases_page.build_phase_table, name) for name in phases_page.TABLES
-    },
+    "reference/task-config.md": {name: partial(pages.build_class_table, name) for name in CLASSES},
+    "reference/phases.md": {name: partial(pages.build_phase_table, name) for name in pages.TABLES},
     "reference/wire-format.md": {
-        "flyteidl": reference_pages.build_flyteidl_table,
-        **{name: partial(reference_pages.build_message_table, name) for name in MESSAGES},
+        "flyteidl": pages.build_flyteidl_table,
+        **{name: partial(pages.build_message_table, name) for name in MESSAGES},
     },
-    "reference/doctor.md": {"checks": reference_pages.build_doctor_table},
-    "explanation/kubernetes-api-use.md": {"answers": reference_pages.build_error_table},
-    "explanation/timeouts.md": {
-        "settings": timeouts_page.build_settings_table,
-        "server": timeouts_page.build_server_table,
-    },
+    "reference/doctor.md": {"checks": pages.build_doctor_table},
+    "explanation/kubernetes-api-use.md": {"answers": pages.build_error_table},
+    "explanation/timeouts.md": {"settings": pages.build_settings_table, "server": pages.build_server_table},
 }
 
 
@@ -44,19 +36,19 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     ("page", "name"), [(page, name) for page, parts in PARTS.items() for name in parts], ids=str
 )
 def test_generated_part_of_a_page_matches_the_code(page: str, name: str) -> None:
-    generated.agree(DOCS / page, name, PARTS[page][name]())
+    pages.agree(DOCS / page, name, PARTS[page][name]())
 
 
 def test_generated_parts_match_the_list_of_parts() -> None:
-    marked = {str(page.relative_to(DOCS)): generated.parts(page) for page in DOCS.rglob("*.md")}
+    marked = {str(page.relative_to(DOCS)): pages.parts(page) for page in DOCS.rglob("*.md")}
     assert {page: parts for page, parts in marked.items() if parts} == {
         page: [*parts] for page, parts in PARTS.items()
     }
 
 
 def test_each_phase_is_documented() -> None:
-    cases = [case for name in phases_page.TABLES for _, case in phases_page.read_states(name)]
-    phases = {phases_page.read_verdict(case)["phase"] for case in cases}
+    cases = [case for name in pages.TABLES for _, case in pages.read_states(name)]
+    phases = {pages.read_verdict(case)["phase"] for case in cases}
     assert phases == {phase.value for phase in Phase} - {"UNDEFINED"}
     page = (DOCS / "reference/phases.md").read_text()
     assert [f"| `{phase}` |" in page for phase in sorted(phases)] == [True] * len(phases)

@@ -1,4 +1,4 @@
-"""Installation of the distribution on a user's machine, as a wheel and as an editable install."""
+"""Installation of the distribution as a wheel and as an editable install, and its generated protobuf code."""
 
 import os
 import shutil
@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("backend_plugin", "flytekitplugins", "kfpytorch_common", "kfpytorch_idl")
 WIRE = ("envelope", "job_ref", "job_service", "pods", "task")
 DATA = {"py.typed", *(f"{name}_pb2.pyi" for name in WIRE), *(f"{name}.proto" for name in WIRE)}
-UV = Path(sysconfig.get_path("scripts")) / "uv"
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+PROTOS = ROOT / "protos"
 
 # A second plugin in the same namespace, installed like flytekit's own plugins: a .pth file creates the
 # namespace at start, before any editable install is on the path.
@@ -65,7 +66,7 @@ def environment(tmp_path: Path) -> Path:
 
 
 def uv(*arguments: str | Path) -> None:
-    subprocess.run([UV, *arguments], check=True, env={**os.environ, "UV_OFFLINE": "1"})
+    subprocess.run([SCRIPTS / "uv", *arguments], check=True, env={**os.environ, "UV_OFFLINE": "1"})
 
 
 def install(environment: Path, *what: str | Path) -> None:
@@ -192,3 +193,31 @@ def test_editable_install_works_beside_another_plugin(environment: Path, checkou
     assert all(path.is_relative_to(checkout) for path in origins(environment))
     (link,) = environment.glob("lib/python*/site-packages/__editable__*")
     assert link.read_text().strip() == str(checkout)  # A path, and no import hook.
+
+
+# ---- protobuf code
+
+
+def test_generated_code_is_current(tmp_path: Path) -> None:
+    files = sorted(PROTOS.rglob("*.proto"))
+    options = [f"--proto_path={PROTOS}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    subprocess.run([SCRIPTS / "protoc", *options, *files], check=True)
+    fresh = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*_pb2.py*")}
+    assert fresh == {path.relative_to(PROTOS): path.read_text() for path in PROTOS.rglob("*_pb2.py*")}
+
+
+@pytest.mark.parametrize("path", sorted(PROTOS.rglob("*_pb2.py")), ids=lambda path: path.name)
+def test_generated_code_requires_no_runtime_version(path: Path) -> None:
+    assert "runtime_version" not in path.read_text()
+
+
+@pytest.mark.parametrize("implementation", ["upb", "python"])
+def test_generated_code_runs_with_each_protobuf_implementation(implementation: str) -> None:
+    code = (
+        "from kfpytorch_idl.v1 import job_ref_pb2, task_pb2\n"
+        "ref = job_ref_pb2.JobRef.FromString(job_ref_pb2.JobRef(uid='').SerializeToString())\n"
+        "assert ref.HasField('uid') and not ref.HasField('name')\n"
+        "assert not task_pb2.TaskExtension().HasField('gang')"
+    )
+    environment = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=ROOT, env=environment)

@@ -17,22 +17,13 @@ RETIRED = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 # Names of the code are not prose: `said`, [text](page.md#configure-flytepropeller).
 CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTALL)
 MESSAGE_WORDS = 4
-TEXT_OF_TEMPLATE = re.compile(r'"[^"]+"|/\*.*?\*/')
-"""A literal text or a comment in a Helm template."""
-
-
-def read_docstrings(tree: ast.Module) -> dict[ast.Constant, int]:
-    return {
-        node.value: node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
 
 
 def read_python(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of the docstrings, comments and messages of a module."""
     tree = ast.parse(source)
-    docstrings = read_docstrings(tree)
+    expressions = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    docstrings = {node.value: node.lineno for node in expressions if isinstance(node.value, ast.Constant)}
     for node, line in docstrings.items():
         # The parameter names of a Google style docstring are code.
         yield line, re.sub(r"(?m)^\s+\w+: ", "", str(node.value))
@@ -64,14 +55,16 @@ def read_texts(path: Path) -> Iterator[tuple[int, str]]:
         yield from read_python(text)
     elif path.suffix in {".md", ".txt"}:
         yield from read_lines(text)
-    elif path.suffix == ".tpl":
-        for number, line in enumerate(text.splitlines(), 1):
-            for match in TEXT_OF_TEMPLATE.finditer(line):
-                yield number, match.group()
+    elif path.suffix == ".tpl":  # Literal texts and comments of a Helm template.
+        yield from find_texts(r'("[^"]+"|/\*.*?\*/)', text)
     else:
-        for number, line in enumerate(text.splitlines(), 1):
-            if comment := re.search(r"(?:^|\s)#\s?(.*)$", line):
-                yield number, comment.group(1)
+        yield from find_texts(r"(?:^|\s)#\s?(.*)$", text)
+
+
+def find_texts(pattern: str, text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in re.finditer(pattern, line):
+            yield number, match[1]
 
 
 def find_retired(path: Path) -> list[str]:
@@ -82,19 +75,16 @@ def find_retired(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("folder", PRODUCT)
-def test_docstrings_comments_and_messages_use_standard_terms(folder: str) -> None:
-    files = [path for path in sorted((ROOT / folder).rglob("*.py")) if "_pb2" not in path.name]
-    assert [each for path in files for each in find_retired(path)] == []
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+# STYLE.md lists the words that it replaces. The comparison quotes the messages of a recorded run.
+QUOTING = {"STYLE.md", "comparison-with-the-go-plugin.md"}
+FILES = {
+    **{folder: [*(ROOT / folder).rglob("*.py")] for folder in PRODUCT},
+    "pages": [path for path in PAGES if path.name not in QUOTING],
+    "charts": [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl", ".txt"}],
+}
 
 
-def test_pages_use_standard_terms() -> None:
-    # STYLE.md lists the words that it replaces. The comparison quotes the messages of a recorded run.
-    quoting = {"STYLE.md", "comparison-with-the-go-plugin.md"}
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-    assert [each for path in pages if path.name not in quoting for each in find_retired(path)] == []
-
-
-def test_comments_and_messages_of_charts_use_standard_terms() -> None:
-    files = [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl", ".txt"}]
-    assert [each for path in files for each in find_retired(path)] == []
+@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
+def test_docstrings_comments_messages_and_pages_use_standard_terms(files: list[Path]) -> None:
+    assert [each for path in sorted(files) for each in find_retired(path)] == []
