@@ -65,6 +65,15 @@ class RunningNode:
         await self.run(*pods)
         return await self.phase(pods[-1], "Succeeded", "Failed")
 
+    async def running(self, *pods: Manifest) -> None:
+        """Run these pods until the last one is running."""
+        await self.run(*pods)
+        await self.phase(pods[-1], "Running")
+
+    async def restarted(self, pod: Manifest, count: int = 1) -> None:
+        """Wait until the first container has been restarted this number of times."""
+        await self.when(pod, lambda status: status["containerStatuses"][0]["restartCount"] >= count)
+
     async def phase(self, pod: Manifest, *phases: str) -> Manifest:
         return await self.when(pod, lambda status: status["phase"] in phases)
 

@@ -126,18 +126,6 @@ async def test_each_pod_has_its_own_gpus(cluster, recorded):
     assert sorted(devices) == [["0"], ["1"], ["2"]]
 
 
-async def test_deleted_pod_receives_sigterm_and_its_grace_period(cluster, recorded):
-    polite = role("trap 'exit 143' TERM; sleep 60 & wait", restart_policy="ExitCode")
-    await cluster.create(job(Worker=polite))
-    await recorded.phase("Running", "j-worker-0")
-    first = recorded.pod("j-worker-0")
-    await cluster.delete_pod(named("j-worker-0"))
-    await recorded.replaced(first)
-    assert [each.message for each in recorded.events("Killing")] == ["Stopping container pytorch"]
-    ends = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid and each.deleted]
-    assert ends[-1].primary.ended.exit_code == 143
-
-
 def with_group(made):
     """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}

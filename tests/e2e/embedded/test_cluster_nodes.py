@@ -72,26 +72,20 @@ async def test_error_of_an_unknown_node_lists_the_nodes(cluster):
         cluster.nodes.fail_node("node-9")
 
 
-async def test_pod_with_a_node_name_runs_on_that_node(cluster, recorded):
+async def test_pod_with_a_node_name_runs_only_on_that_node(cluster, recorded):
     await cluster.create(job(Worker=role("exit 0", nodeName="node-2")))
     await recorded.state("Succeeded")
     assert recorded.pod("j-worker-0").node == "node-2"
+    await cluster.create(job("k", Worker=role("exit 0", nodeName="node-9")))
+    waits = await recorded.scheduled("k-worker-0")
+    assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message
 
 
 async def test_gpu_annotation_of_an_author_is_ignored(state):
     worker_ = role("echo [$CUDA_VISIBLE_DEVICES]; exit 0", nodeName="node-1")
-    worker_["template"]["metadata"] = {
-        "annotations": {"kfpytorch.flyte.org/gpus": "0"},
-        "labels": {OURS: "j"},
-    }
-
+    annotations = {"kfpytorch.flyte.org/gpus": "0"}
+    worker_["template"]["metadata"] = {"annotations": annotations, "labels": {OURS: "j"}}
     async with opened(state, nodes=1, capacity={"nvidia.com/gpu": "1"}) as (cluster, recorded):
         await cluster.create(job(Worker=worker_))
         await recorded.state("Succeeded")
         assert await lines(cluster, "j-worker-0") == ["[]"]
-
-
-async def test_pod_with_an_unknown_node_name_stays_pending(cluster, recorded):
-    await cluster.create(job(Worker=role("exit 0", nodeName="node-9")))
-    waits = await recorded.scheduled()
-    assert "2 node(s) didn't match Pod's node affinity/selector" in waits.message

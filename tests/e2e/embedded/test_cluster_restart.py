@@ -1,28 +1,20 @@
 """The state of a reopened cluster, after a shutdown and after its server was killed."""
 
-import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
-
-import psutil
 
 from e2e.embedded.emulated import job, lines, named, opened, read_first_line, role
 
-COUNTED = "echo once >> {0}/runs; " + "while ! [ -e {0}/go ]; do sleep 0.02; done; echo done"
-# In a manifest `$$` is an escaped `$`, so this is the pid of the shell.
-PID = "echo $$$$ >> {}/pids"
 SERVER = f"""
 import asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from e2e.embedded.emulated import read_first_line, job, opened, role
+from e2e.embedded.emulated import job, opened, role
 
-async def serve(state, durable, command, policy):
-    async with opened(Path(state), durable=durable == "durable") as (cluster, seen):
-        if command:
-            await cluster.create(job(Worker=role(command, 2, policy)))
+async def serve(state, command):
+    async with opened(Path(state), durable=True) as (cluster, seen):
+        await cluster.create(job(Worker=role(command, 2)))
         await seen.phase("Running", "j-worker-0", "j-worker-1")
         print("ready", flush=True)
         await asyncio.sleep(600)
@@ -31,30 +23,11 @@ asyncio.run(serve(*sys.argv[1:]))
 """
 
 
-@contextlib.contextmanager
-def serving(state, *arguments):
-    """Start a server process with two running workers, and kill it at the end."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, state, *arguments], stdout=subprocess.PIPE, text=True
-    )
-    with server:
-        try:
-            assert server.stdout.readline() == "ready\n"
-            yield server
-        finally:
-            server.kill()
-
-
-def runs(directory):
-    return len((directory / "runs").read_text().split())
-
-
-def alive(directory):
-    return [pid for pid in map(int, (directory / "pids").read_text().split()) if psutil.pid_exists(pid)]
-
-
 async def test_durable_job_continues_after_its_server_is_killed(tmp_path, state):
-    with serving(state, "durable", COUNTED.format(tmp_path), "Never") as server:
+    counted = f"echo once >> {tmp_path}/runs; while ! [ -e {tmp_path}/go ]; do sleep 0.02; done; echo done"
+    command = [sys.executable, "-c", SERVER, state, counted]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout.readline() == "ready\n"
         server.kill()
 
     async with opened(state, durable=True) as (cluster, recorded):
@@ -65,20 +38,7 @@ async def test_durable_job_continues_after_its_server_is_killed(tmp_path, state)
         await recorded.phase("Succeeded", "j-worker-0", "j-worker-1")
         assert {name: pod.uid for name, pod in recorded.pods.items()} == before
         assert await lines(cluster, "j-worker-1") == ["done"]
-    assert runs(tmp_path) == 2
-
-
-async def test_processes_of_a_non_durable_job_end_with_its_server_and_start_again(tmp_path, state):
-    with serving(state, "", f"{PID.format(tmp_path)}; {COUNTED.format(tmp_path)}", "ExitCode"):
-        while runs(tmp_path) < 2:
-            time.sleep(0.02)
-        assert len(alive(tmp_path)) == 2
-
-    async with opened(state) as (_, recorded):
-        await recorded.wait_until(lambda: runs(tmp_path) == 4)
-        (tmp_path / "go").touch()
-        await recorded.state("Succeeded")
-    assert alive(tmp_path) == []
+    assert (tmp_path / "runs").read_text() == "once\n" * 2
 
 
 async def test_pending_deletion_is_finished_by_the_next_server(tmp_path, state):

@@ -28,11 +28,7 @@ async def test_containers_start_in_kubernetes_order(kubelet):
     )
     status = await kubelet.ran(of)
     order = (kubelet.root / uid(of) / "volumes/data/order").read_text().split()
-    assert (status["phase"], order[0], order[-3:]) == (
-        "Succeeded",
-        "first",
-        ["app", "end", "stopped"],
-    )
+    assert (status["phase"], order[0], order[-3:]) == ("Succeeded", "first", ["app", "end", "stopped"])
     assert sorted(order[1:3]) == ["last", "sidecar"]
     phases = [each["phase"] for each in kubelet.reported.statuses[uid(of)]]
     assert sorted(set(phases), key=phases.index) == ["Pending", "Running", "Succeeded"]
@@ -49,20 +45,6 @@ async def test_container_has_its_environment_code_and_working_directory(tmp_path
         (line,) = await kubelet.lines(of)
         here = kubelet.root / uid(of)
         assert line == f"mine {here}/volumes/data/x {of['metadata']['name']} [] {here}/{layout.WORK}/main.0"
-
-
-@pytest.mark.parametrize(
-    ("script", "phase", "code", "reason"),
-    [
-        ("exit 0", "Succeeded", 0, "Completed"),
-        ("exit 3", "Failed", 3, "Error"),
-        ("kill -9 $$", "Failed", 137, "Error"),
-    ],
-)
-async def test_phase_and_reason_follow_the_exit_code(kubelet, script, phase, code, reason):
-    status = await kubelet.ran(pod(shell(script)))
-    terminated = get_terminated(status)
-    assert (status["phase"], terminated["exitCode"], terminated["reason"]) == (phase, code, reason)
 
 
 async def test_invalid_program_is_reported_with_the_runtime_error(tmp_path, kubelet):
@@ -129,7 +111,7 @@ async def test_followed_log_continues_across_restarts_until_the_end(kubelet):
     data = kubelet.root / uid(of) / "volumes/data"
     await kubelet.phase(of, "Running")
     (data / "go").touch()
-    await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+    await kubelet.restarted(of)
     assert not follower.done()
     (data / "last").touch()
     (data / "go").touch()
@@ -157,8 +139,7 @@ async def test_worker_waits_until_its_master_is_running(kubelet):
     worker = replica("worker", shell("true"), initContainers=[gate])
     stranger = replica("master", shell("sleep 60"), job="other")
     master = replica("master", shell("sleep 60"), initContainers=[shell("sleep 0.1", "init")])
-    await kubelet.run(stranger, worker)
-    await kubelet.phase(stranger, "Running")
+    await kubelet.running(worker, stranger)
     status = await kubelet.when(
         worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
     )

@@ -47,7 +47,7 @@ async def test_daemon_of_an_ended_container_is_killed_while_others_run(kubelet):
     sidecar = shell("while :; do sleep 0.01; done", "sidecar", restartPolicy="Always")
     of = pod(with_daemon("exit 1"), policy="OnFailure", initContainers=[sidecar], volumes=[DATA])
     await kubelet.run(of)
-    await kubelet.when(of, lambda status: status["containerStatuses"][0]["restartCount"] == 1)
+    await kubelet.restarted(of)
     first, *_ = daemons(kubelet, of)
     assert not is_alive(first)
     assert "running" in kubelet.reported.statuses[uid(of)][-1]["initContainerStatuses"][0]["state"]
@@ -77,7 +77,8 @@ async def test_container_that_ignores_sigterm_is_killed(kubelet, first):
 async def test_ended_and_unknown_pods_terminate_immediately(kubelet):
     of, never = pod(shell("true")), pod(shell("true"))
     await kubelet.ran(of)
-    assert (await kubelet.terminated(of, 30))["phase"] == "Succeeded"
+    status = await kubelet.terminated(of, 30)
+    assert (status["phase"], get_terminated(status)["reason"]) == ("Succeeded", "Completed")
     await kubelet.kubelet.terminate_pod(uid(never), 30)
     await kubelet.reported.wait_until_ended(uid(never))
 
@@ -87,8 +88,8 @@ async def test_pod_in_restart_backoff_can_be_terminated(tmp_path):
 
     async with node(tmp_path, back_off=RestartBackoff(first=600)) as kubelet:
         await kubelet.run(of)
-        await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"] and
-                           status["containerStatuses"][0]["restartCount"] == 1)  # fmt: skip
+        await kubelet.restarted(of)
+        await kubelet.when(of, lambda status: "waiting" in status["containerStatuses"][0]["state"])
         status = await kubelet.terminated(of, 30)
         assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 5)
 
@@ -125,8 +126,7 @@ time.sleep(0.8)
 
 async def test_lost_node_reports_no_status_and_leaves_no_process(kubelet):
     of = pod(with_daemon("while :; do sleep 0.01; done"), volumes=[DATA])
-    await kubelet.run(of)
-    await kubelet.phase(of, "Running")
+    await kubelet.running(of)
     following = asyncio.create_task(kubelet.lines(of, follow=True))
     statuses = list(kubelet.reported.statuses[uid(of)])
     kubelet.kubelet.kill_pods([uid(of)])
@@ -139,8 +139,7 @@ async def test_removed_pod_leaves_no_file(kubelet):
     writes = "mkdir d; touch d/f; echo x > $TMPDIR/x; readlink -f $TMPDIR"
     done, alive = pod(shell(writes)), pod(shell("sleep 60"))
     await kubelet.ran(done)
-    await kubelet.run(alive)
-    await kubelet.phase(alive, "Running")
+    await kubelet.running(alive)
     (temporary,) = await kubelet.lines(done)
     for each in (done, alive):
         await kubelet.kubelet.remove_pod(uid(each))

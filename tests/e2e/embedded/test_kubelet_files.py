@@ -29,7 +29,7 @@ async def test_container_restarts_although_it_replaced_its_termination_log(kubel
     script = "echo said >> /dev/termination-log; rm /dev/termination-log; mkfifo /dev/termination-log; exit 1"
     one = pod(shell(script), policy="OnFailure")
     await kubelet.run(one)
-    await kubelet.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+    await kubelet.restarted(one, 2)
 
 
 async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path):
@@ -41,7 +41,7 @@ async def test_symlinked_working_directory_is_not_followed_on_restart(tmp_path):
     async with node(tmp_path) as kubelet:
         one = pod(shell(script), policy="OnFailure")
         await kubelet.run(one)
-        await kubelet.when(one, lambda status: status["containerStatuses"][0]["restartCount"] >= 2)
+        await kubelet.restarted(one, 2)
         assert (mine / "file").read_text() == "mine"
         await kubelet.kubelet.remove_pod(uid(one))
         assert not (kubelet.root / uid(one)).exists()

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,21 +20,16 @@ SERVER = Path(__file__).with_name("serve_pods.py")
 PATIENCE = 20
 
 
-class Server:
+class Server(subprocess.Popen):
     def __init__(self, root: Path, *pods: dict, durable: bool = False) -> None:
         described = root / "pods.json"
         described.write_text(json.dumps(pods))
-        self.process = subprocess.Popen(
-            [sys.executable, SERVER, root / "pods", described, "durable" if durable else "not"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=SERVER.parents[3],
-        )
+        command = [sys.executable, SERVER, root / "pods", described, "durable" if durable else "not"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        super().__init__(command, cwd=SERVER.parents[3], **pipes)
 
     def read_messages(self) -> Iterator[tuple[str, dict]]:
-        assert self.process.stdout is not None
-        yield from map(json.loads, self.process.stdout)
+        yield from map(json.loads, self.stdout)
 
     def wait_until(self, message: str) -> None:
         """Wait for the message ``adopting`` or ``ready``."""
@@ -47,14 +41,8 @@ class Server:
         return next(status for status in messages if status["phase"] == phase)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.process.__exit__(*error)
+        super().kill()
+        self.wait()
 
 
 def all_dead(root: Path) -> bool:
@@ -175,9 +163,8 @@ async def test_pod_of_a_killed_shim_is_lost_with_all_processes(kubelet):
 
 
 def test_pod_is_lost_when_shim_and_server_are_killed(tmp_path):
-    of = pod(
-        python(f"import os, time; open('{tmp_path}/starts', 'a').write('1\\n'); os.fork(); time.sleep(600)")
-    )
+    starts = f"import os, time; open('{tmp_path}/starts', 'a').write('1\\n'); os.fork(); time.sleep(600)"
+    of = pod(python(starts))
     kill_server_and_shim(tmp_path, of)
     with Server(tmp_path, of, durable=True) as second:
         assert second.phase(uid(of), "Failed")["reason"] == "NodeLost"

@@ -28,8 +28,7 @@ def no_more_files():
 
 
 async def stopped(kubelet, of):
-    await kubelet.run(of)
-    await kubelet.phase(of, "Running")
+    await kubelet.running(of)
     os.kill(shim_of(min(marked(kubelet.root))), signal.SIGSTOP)
 
 
@@ -60,8 +59,7 @@ async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
 
     async with node(tmp_path, durable=True, **PATIENCE) as first:
         await stopped(first, of)
-        await first.run(other)
-        await first.phase(other, "Running")
+        await first.running(other)
         await first.kubelet.close()
         async with node(tmp_path, **PATIENCE) as second:
             await second.kubelet.adopt_pods([of, other])
@@ -79,8 +77,7 @@ async def test_only_the_stopped_shim_of_an_earlier_server_is_killed(tmp_path):
 @pytest.mark.parametrize("how", ["terminate", "lose"])
 async def test_pod_ends_although_open_files_are_exhausted(how, kubelet):
     of = pod(shell("sleep 600"))
-    await kubelet.run(of)
-    await kubelet.phase(of, "Running")
+    await kubelet.running(of)
     with no_more_files():
         if how == "terminate":
             await kubelet.kubelet.terminate_pod(uid(of), 0)
@@ -92,8 +89,7 @@ async def test_pod_ends_although_open_files_are_exhausted(how, kubelet):
 
 async def test_pod_status_is_read_after_open_files_are_available(tmp_path, kubelet):
     of = pod(shell(f"while ! [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"))
-    await kubelet.run(of)
-    await kubelet.phase(of, "Running")
+    await kubelet.running(of)
     (tmp_path / "go").touch()
     with no_more_files():
         await asyncio.sleep(0.5)
