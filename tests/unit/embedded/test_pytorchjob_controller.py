@@ -1,0 +1,234 @@
+"""Rules of the PyTorchJob controller that no recorded history contains: its default mode, and events."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from backend_plugin.embedded.operators import base
+from backend_plugin.embedded.operators.pytorchjob import build_action_event, reconcile
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+LABEL = "training.kubeflow.org/"
+
+
+def a_job(*, master=None, worker=None, status=None, **spec):
+    """Build a stored job; `master` and `worker` contain the fields of their replica roles."""
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}
+    given = {"Master": master, "Worker": worker}
+    roles = {
+        name: {"replicas": 1, "restartPolicy": "Never", "template": template, **role}
+        for name, role in given.items()
+        if role is not None
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "job", "namespace": "ns", "uid": "uid-job"},
+        "spec": {"pytorchReplicaSpecs": roles, **spec},
+        "status": status or {},
+    }
+
+
+def after(seconds):
+    return NOW + timedelta(seconds=seconds)
+
+
+def stamp(seconds=0):
+    return after(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_condition(kind):
+    times = {"lastUpdateTime": stamp(), "lastTransitionTime": stamp()}
+    return {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "message": "", **times}
+
+
+def a_pod(short, phase, *, restarts=0, deleted=None, **terminated):
+    """Build a pod of the job. `deleted` is in seconds from `NOW`; `terminated` is its container's end."""
+    role, _, index = short.partition("-")
+    labels = {"operator-name": "pytorchjob-controller", "job-name": "job", "replica-type": role}
+    state = {"terminated": terminated} if terminated else {"running": {}}
+    container = {"name": "pytorch", "restartCount": restarts, "state": state}
+    return {
+        "metadata": {
+            "name": f"job-{short}",
+            "labels": {LABEL + key: value for key, value in {**labels, "replica-index": index}.items()},
+            "ownerReferences": [{"kind": "PyTorchJob", "name": "job", "uid": "uid-job", "controller": True}],
+            **({} if deleted is None else {"deletionTimestamp": stamp(deleted)}),
+        },
+        "status": {"phase": phase, "containerStatuses": [container] if terminated or restarts else []},
+    }
+
+
+def run_controller(job, *pods, now=NOW):
+    """Run one reconcile pass with a service for every pod."""
+    services = [{"metadata": pod["metadata"]} for pod in pods]
+    return reconcile(base.JobSnapshot(job=job, pods=pods, services=services, now=now))
+
+
+def conditions(step):
+    return [f"{each['type']}={each['status']}" for each in step.status["conditions"]]
+
+
+def list_actions(step):
+    """Return the actions of a pass that creates nothing, as text."""
+    return [f"{type(action).__name__} {getattr(action, 'name', '')}".strip() for action in step.actions]
+
+
+STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
+ON_FAILURE = {"restartPolicy": "OnFailure"}
+EXIT_CODE = {"restartPolicy": "ExitCode"}
+TOO_OFTEN = "Job job has failed because it has reached the specified backoff limit"
+TOO_LONG = "Job job has failed because it was active longer than specified deadline"
+
+
+def messages(step):
+    return [each["message"] for each in step.status["conditions"] if each["type"] == "Failed"]
+
+
+def test_pod_recreation_above_the_backoff_limit_ends_the_job():
+    pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Failed", exitCode=1, restarts=1)]
+    goes_on, ends = (
+        run_controller(
+            a_job(master={}, worker=ON_FAILURE, status=STARTED, runPolicy={"backoffLimit": limit}), *pods
+        )
+        for limit in (3, 2)
+    )
+    worker = goes_on.status["replicaStatuses"]["Worker"]
+    assert (worker["failed"], worker["restarts"]) == (1, 2)
+    assert list_actions(goes_on) == ["DeletePod job-worker-0"]
+    assert (conditions(ends), messages(ends)) == (
+        ["Created=True", "Running=False", "Failed=True"],
+        [TOO_OFTEN],
+    )
+    assert list_actions(ends) == [
+        f"Delete{kind} job-{name}-0" for name in ("master", "worker") for kind in ("Pod", "Service")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now", "policy", "failed", "wake_at"),
+    [
+        (59, {}, [], after(60)),
+        (60, {}, [TOO_LONG], None),
+        (60, {"ttlSecondsAfterFinished": 5}, [TOO_LONG], after(65)),
+    ],
+)
+def test_deadline_is_exact_to_the_second(now, policy, failed, wake_at):
+    job = a_job(worker={}, status=STARTED, runPolicy={"activeDeadlineSeconds": 60, **policy})
+    step = run_controller(job, a_pod("worker-0", "Running"), now=after(now))
+    assert (messages(step), step.wake_at) == (failed, wake_at)
+
+
+@pytest.mark.parametrize(
+    ("now", "policy", "actions", "wake_at"),
+    [(59, {}, [], after(60)), (60, {}, ["DeleteJob"], None), (99, {"suspend": True}, [], None)],
+)
+def test_finished_job_is_deleted_after_its_ttl(now, policy, actions, wake_at):
+    done = {"conditions": [a_condition("Failed")], "completionTime": stamp()}
+    job = a_job(worker={}, runPolicy={"ttlSecondsAfterFinished": 60, **policy}, status=done)
+    step = run_controller(job, now=after(now))
+    assert (list_actions(step), step.wake_at, step.status) == (actions, wake_at, None)
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "end"),
+    [
+        (a_job(worker=EXIT_CODE, status=STARTED), [a_pod("worker-0", "Failed", exitCode=1)], "Failed"),
+        (
+            a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED),
+            [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")],
+            "Succeeded",
+        ),
+        (
+            a_job(master={}, worker=EXIT_CODE, status=STARTED),
+            [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exitCode=1)],
+            "Failed",
+        ),
+    ],
+    ids=["failure by exit code", "elastic success", "failure after the success of the master"],
+)
+def test_job_ends_once_with_one_event_and_a_completion_time(job, pods, end):
+    step = run_controller(job, *pods)
+    assert conditions(step)[1:] == ["Running=False", f"{end}=True"]
+    assert step.status["completionTime"] == stamp()
+    reasons = {event["reason"] for event in step.events}
+    assert reasons & {"PyTorchJobSucceeded", "PyTorchJobFailed"} == {f"PyTorchJob{end}"}
+
+
+def test_failed_job_without_a_completion_time_expires():
+    failed = {"conditions": [a_condition("Failed")]}
+    step = run_controller(a_job(worker={}, runPolicy={"ttlSecondsAfterFinished": 5}, status=failed))
+    assert (step.status["completionTime"], step.wake_at) == (stamp(), after(5))
+
+
+def test_deadline_is_applied_before_the_job_is_deleted():
+    policy = {"activeDeadlineSeconds": 0, "ttlSecondsAfterFinished": 0}
+    step = run_controller(a_job(worker={}, runPolicy=policy, status=STARTED))
+    assert (list_actions(step), conditions(step)[-1]) == ([], "Failed=True")
+    next_pass = run_controller(a_job(worker={}, runPolicy=policy, status=step.status))
+    assert list_actions(next_pass) == ["DeleteJob"]
+
+
+RUNS = a_pod("worker-0", "Running")
+FAILED = a_pod("worker-1", "Failed", exitCode=1)
+DELETED = a_pod("worker-2", "Running", deleted=30)
+
+
+@pytest.mark.parametrize(
+    ("worker", "pods", "actions"),
+    [
+        ({"replicas": 0}, [], []),
+        ({}, [RUNS, DELETED], ["DeleteService job-worker-2"]),
+        (ON_FAILURE, [RUNS, FAILED], ["DeletePod job-worker-1", "DeleteService job-worker-1"]),
+    ],
+    ids=["no replicas", "a gap", "a failed pod"],
+)
+def test_surplus_pods_are_not_created_and_deleted_once(worker, pods, actions):
+    assert list_actions(run_controller(a_job(worker=worker, status=STARTED), *pods)) == actions
+
+
+def test_terminating_surplus_pod_does_not_fail_the_job():
+    assert conditions(run_controller(a_job(worker={}), a_pod("worker-0", "Pending"), DELETED)) == [
+        "Created=True"
+    ]
+
+
+def test_unchanged_condition_is_not_written_again():
+    restarting = {"conditions": [a_condition("Created"), a_condition("Restarting")], "startTime": stamp()}
+    job = a_job(master=ON_FAILURE, worker=ON_FAILURE, status=restarting)
+    pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", deleted=30)]
+    step = run_controller(job, *pods, now=after(9))
+    assert [each["lastUpdateTime"] for each in step.status["conditions"]] == [stamp(), stamp()]
+
+
+MANIFEST = {"metadata": {"name": "job-worker-0"}}
+
+
+@pytest.mark.parametrize(
+    ("action", "reason", "message"),
+    [
+        (base.CreatePod(MANIFEST), "CreatePod", "Created pod: job-worker-0"),
+        (base.CreateService(MANIFEST), "CreateService", "Created service: job-worker-0"),
+        (base.DeletePod("job-worker-0"), "DeletePod", "Deleted pod: job-worker-0"),
+        (base.DeleteService("job-worker-0"), "DeleteService", "Deleted service: job-worker-0"),
+        (base.DeleteJob(), "DeletePod", "Deleted job: job"),
+    ],
+)
+def test_action_event_has_the_reason_and_message_of_the_operator(action, reason, message):
+    seen = base.JobSnapshot(job=a_job(worker={}), pods=[], services=[], now=NOW)
+    event, refusal = build_action_event(seen, action), build_action_event(seen, action, "no")
+    error = f"Error {'creating' if reason.startswith('Create') else 'deleting'}: no"
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", f"Successful{reason}", message)
+    assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", f"Failed{reason}", error)
+
+
+NAMELESS = {"template": {"spec": {"containers": [{"name": "main", "image": "a"}]}}}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [a_job(master=NAMELESS), a_job(master={}, elasticPolicy={}), a_job(worker=NAMELESS, elasticPolicy={})],
+    ids=["no port of the master's", "no worker to meet at", "no port of the worker's"],
+)
+def test_replica_without_complete_rendezvous_information_is_not_created(job):
+    assert run_controller(job) == base.ReconcileResult()
