@@ -90,14 +90,6 @@ def test_restart_policy_determines_whether_a_container_is_restarted(policy, agai
         assert (app.is_done, of.is_finished, restarts) == (not again[code], not again[code], again[code])
 
 
-def test_init_container_that_fails_permanently_ends_the_pod():
-    first = container("first", INIT, "Never")
-    of = pod(first, container("app", policy="Never"))
-    run(of)
-    record_exit(first, 1)
-    assert (of.is_finished, due(of)) == (True, [])
-
-
 def test_first_restart_is_immediate_and_later_delays_double():
     app = container("app")
     of = pod(app)
@@ -129,28 +121,6 @@ def test_backoff_is_reset_after_a_long_run():
     record_exit(app, 1, now)
     assert due(of, now) == []
     assert of.wake_at == now + 10
-
-
-def test_container_that_cannot_be_started_has_a_waiting_state():
-    app, other = container("app"), container("other")
-    app.blocked = ("ImagePullBackOff", "no")
-    run(pod(container("first", INIT), app))
-    assert app.waiting is None  # It waits for the init container.
-    of = pod(app, other)
-    assert due(of, 1.0) == ["other"]
-    assert (app.waiting, of.wake_at) == (("ImagePullBackOff", "no"), None)
-
-
-def test_terminating_pod_starts_no_container_and_clears_waiting_states():
-    app, other = container("app"), container("other")
-    of = pod(app, other)
-    for now in (0.0, 1.0):
-        run(of, now)
-        record_exit(app, 1, now)
-    due(of, 2.0)
-    lifecycle.prevent_starts(of)
-    assert app.waiting is None
-    assert due(of, 100.0) == []
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(10, "10s"), (80, "1m20s"), (300, "5m0s"), (0.5, "0.5s")])

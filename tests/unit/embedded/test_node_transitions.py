@@ -69,9 +69,3 @@ def test_node_options_apply_to_each_node(tmp_path):
     for each in node_transitions.build_nodes(options, tmp_path, BEGAN):
         assert capacity.items() <= each["status"]["allocatable"].items()
         assert each["metadata"]["labels"]["zone"] == "a"
-
-
-def test_gpus_are_assigned_to_only_one_node(tmp_path):
-    options = EmbeddedOptions(capacity={"nvidia.com/gpu": "4"})
-    one, two = (read_node_info(each) for each in node_transitions.build_nodes(options, tmp_path, BEGAN))
-    assert (one.gpus, two.gpus) == ((0, 1, 2, 3), (4, 5, 6, 7))

@@ -69,13 +69,6 @@ def test_current_and_previous_run_are_kept_while_an_old_reader_continues(written
     assert sorted(path.name for path in written.logs.iterdir()) == ["3.0.log", "4.0.log"]
 
 
-def test_other_files_are_not_removed(tmp_path):
-    (tmp_path / "notes.log").touch()
-    logfile.remove_old_logs(str(tmp_path), 9)
-    logfile.remove_old_logs(str(tmp_path / "none"), 9)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.log"]
-
-
 @pytest.fixture
 def written(tmp_path):
     return Written(tmp_path)
@@ -138,13 +131,6 @@ def test_verbose_container_does_not_fill_the_disk(tmp_path):
     assert sum(path.stat().st_size for path in files) <= 3_000
     lines = written.read()
     assert lines == [f"line {number:03}" for number in range(300 - len(lines), 300)]
-
-
-def test_previous_run_can_be_read(written):
-    written.run(0, (b"stdout", b"first\n"))
-    assert written.read(previous=True) == []
-    written.run(1, (b"stdout", b"second\n"))
-    assert (written.read(), written.read(previous=True)) == (["second"], ["first"])
 
 
 def test_following_waits_for_the_start_of_the_container(written):

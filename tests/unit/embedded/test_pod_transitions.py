@@ -18,12 +18,6 @@ def types(manifest):
     return [each["type"] for each in manifest["status"]["conditions"]]
 
 
-def test_bound_pod_has_its_node_and_the_scheduled_condition():
-    parsed = read_pod(bound())
-    assert (parsed.node, parsed.scheduled.true, parsed.scheduled.since) == ("node-1", True, BEGAN)
-    assert "annotations" not in bound()["metadata"]
-
-
 def test_kubelet_status_keeps_conditions_of_other_components():
     evicted = pod_transitions.mark_evicted(bound(), BEGAN)
     merged = pod_transitions.merge_status(evicted, {"phase": "Running", "conditions": [READY]})

@@ -71,10 +71,6 @@ def test_preemption_message_distinguishes_full_and_too_small_nodes():
     )
 
 
-def test_cluster_without_nodes_has_its_own_message():
-    assert refusal([build_pod("1")], []) == "no nodes available to schedule pods"
-
-
 def test_gated_pod_is_not_scheduled():
     asked = stored(pod("p", container(), schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), "1")
     message = "Scheduling is blocked due to non-empty scheduling gates"
@@ -91,13 +87,6 @@ def test_gpus_are_assigned_by_index_to_one_pod_each():
     assert placed(pods, nodes, bound=[running]) == [
         Binding(uid=uid, node="a", gpus=gpus) for uid, gpus in (("1", (0, 2)), ("2", ()), ("3", (3,)))
     ]
-
-
-def test_node_has_the_gpu_indices_of_its_annotation():
-    manifest = node("b", **{"nvidia.com/gpu": "2"})
-    manifest["metadata"]["annotations"] = {GPU_INDICES: "2,3"}
-    decisions = placed([build_pod("1", **{"nvidia.com/gpu": "1"})], [manifest])
-    assert decisions == [Binding(uid="1", node="b", gpus=(2,))]
 
 
 def test_gpus_of_a_pod_are_divided_among_containers_and_reused_by_init_containers():
