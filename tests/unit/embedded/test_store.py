@@ -119,12 +119,6 @@ def test_state_of_a_later_release_is_rejected(state):
             Store.open(state)
 
 
-def test_path_that_cannot_be_used_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StateUnusable, match="file: File exists"):
-        Store.open(tmp_path / "file")
-
-
 def test_change_that_cannot_be_written_has_no_effect(store, state):
     old = store.create(pod())
     store._execute("PRAGMA query_only = 1")
