@@ -35,11 +35,25 @@ def train_longer() -> None: ...
 
 assert "torch" not in sys.modules
 """
+DATA = "s3://bucket/metadata/propeller/project-development-example/n0/data"
+RAW = "s3://bucket/raw/example-n0-0"
+ARGUMENTS = {
+    "--epochs={{.inputs.epochs}}": "--epochs=3",
+    "{{ .Inputs.epochs }}": "3",
+    "{{.input}} {{.taskTemplatePath}}": f"{DATA}/inputs.pb {DATA}/task.pb",
+    "{{.inputPrefix}} {{ .outputPrefix }}": f"{DATA} {DATA}/0",
+    "{{.rawOutputDataPrefix}} {{.checkpointOutputPrefix}}": f"{RAW} {RAW}/_flytecheckpoints",
+    "{{.prevCheckpointPrefix}}": '""',
+    "{{.perRetryUniqueKey}}": "example-n0-0",
+    "{{ $PerRetryUniqueKey }}-{{.namespace}}": "example-n0-0-project-development",
+    "{{.other}}": "{{.other}}",
+}
 TEMPLATE = a_template(
     {"workerReplicas": {"replicas": 1}},
     id={"name": "module.train"},
+    metadata={"interruptible": True},
     interface={"inputs": {"variables": {"epochs": {"type": {"simple": "INTEGER"}}}}},
-    container={"image": "i", "args": ["--epochs", "{{.inputs.epochs}}", "{{ .outputPrefix }}"]},
+    container={"image": "i", "args": [*ARGUMENTS]},
 )
 TWO = a_template({"workerReplicas": {"replicas": 2}, "masterReplicas": {"replicas": 1}}, id={"name": "two"})
 TEMPLATES = """
@@ -135,13 +149,13 @@ def test_closed_output_pipe_causes_no_error_message(folder: Path) -> None:
 @pytest.mark.parametrize(
     "file", ["task.pb", "spec.pb", "task.json", "spec.json", "windows.json", "package.tgz"]
 )
-def test_task_is_rendered_equally_from_each_file_format(folder: Path, file: str) -> None:
+def test_task_is_rendered_with_its_arguments_from_each_file_format(folder: Path, file: str) -> None:
     job = rendered(file, "train", "-i", "epochs=3")
     assert [job] == json.loads(render(file, "train", "-i", "epochs=3", "-o", "json").stdout)
     assert job == rendered("-", "module.train", "-i", "epochs=3", stdin=TEMPLATE.SerializeToString())
+    assert job["metadata"]["labels"]["interruptible"] == "true"
     (master,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
-    output = "s3://bucket/metadata/propeller/project-development-example/n0/data/0"
-    assert master["args"] == ["--epochs", "3", output]
+    assert master["args"] == [*ARGUMENTS.values()]
 
 
 def test_settings_file_of_the_platform_is_applied(folder: Path) -> None:
@@ -179,6 +193,8 @@ def test_missing_default_pod_template_is_a_warning(folder: Path) -> None:
         (["task.pb"], 2, "the task's arguments contain {{.inputs.epochs}}; add --input epochs=VALUE"),
         (["task.pb", "-i", "epoch=3"], 2, "--input epoch: module.train has no such input; it has epochs"),
         (["task.pb", "-i", "epochs=1", "-s", "wrong.yaml"], 1, "did you mean default-labels?"),
+        (["task.pb", "--kubeconfig", "x"], 2, "--kubeconfig has no effect without --dry-run=server"),
+        (["task.pb", "--context", "x"], 2, "--context has no effect without --dry-run=server"),
         (["task.pb", "-i", "epochs=1", "--pod-templates", "none.yaml"], 2, "No such file"),
     ],
 )

@@ -29,24 +29,21 @@ METADATA = {
 REQUEST = {"id": "a", "template": TEMPLATE, "metadata": METADATA, "output_prefix": "s3://b/f1/n0/data/2"}
 
 
-def answers(*lines: bytes) -> list[dict[str, Any]]:
-    done = subprocess.run(COMMAND, cwd=ROOT, input=b"\n".join(lines), capture_output=True, check=True)
-    assert done.stderr == b""
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def answer(request: Any) -> Any:
     return json.loads(reply_to_line(render_requests.render_manifests, json.dumps(request).encode()))
 
 
-def test_each_line_gets_a_response_line_with_its_id() -> None:
-    good, bad = encode_json(REQUEST), encode_json({"id": 7, "template": {**TEMPLATE, "custom": {}}})
-    replies = answers(good, b"", b"{torn", b"[]", bad, b'{"id": null}', good)
-    assert [each["id"] for each in replies] == ["a", None, None, 7, None, "a"]
-    assert [set(each) - {"id"} for each in replies] == [
-        *({"manifests"}, {"problems"}, {"problems"}, {"problems"}, {"problems"}, {"manifests"}),
-    ]
-    assert [each["field"] for each in replies[3]["problems"]] == ["custom"]
+def test_each_line_gets_a_response_with_its_id_before_the_next_request() -> None:
+    invalid = {"id": 7, "template": {**TEMPLATE, "custom": {}}}
+    good = (REQUEST, "a", "manifests")
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(COMMAND, cwd=ROOT, **streams) as asked:
+        for request, id_, content in (good, (invalid, 7, "problems"), ([], None, "problems"), good):
+            asked.stdin.write(b"\n" + encode_json(request) + b"\n")  # An empty line gets no response.
+            asked.stdin.flush()
+            reply = json.loads(asked.stdout.readline())
+            assert (reply["id"], set(reply)) == (id_, {"id", content})
+        assert (asked.communicate(), asked.returncode) == ((b"", b""), 0)
 
 
 def test_request_may_contain_metadata_settings_and_pod_templates() -> None:
@@ -72,6 +69,7 @@ NO_TYPES = {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}
         ({**REQUEST, "settings": {"default-lables": {}}}, ["settings.default-lables"]),
         ({**REQUEST, "pod_templates": {}}, ["pod_templates"]),
         ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]"]),
+        ({"template": {**TEMPLATE, "custom": {}}}, ["custom"]),
         (
             {**REQUEST, "template": NO_TYPES},
             ["template.taskTypeVersion", "template.type", "template.interface.inputs"],
@@ -115,6 +113,7 @@ def test_id_is_returned_unchanged(id_: Any) -> None:
         b'{"id": "\\ud800"}',
         b"[7]",
         b"NaN",
+        b"{torn",
         b'{"id": 1e999}',
         b'{"id": "\xff"}',
         b'{"id": ' + b"[" * 100_000,
@@ -128,18 +127,6 @@ def test_response_to_invalid_json_has_no_id(line: bytes) -> None:
 def test_line_with_bom_and_crlf_is_read() -> None:
     line = codecs.BOM_UTF8 + json.dumps(REQUEST).encode() + b"\r\n"
     assert json.loads(reply_to_line(render_requests.render_manifests, line)) == answer(REQUEST)
-
-
-def test_each_response_is_written_before_the_next_request() -> None:
-    with subprocess.Popen(COMMAND, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
-        assert asked.stdin is not None
-        assert asked.stdout is not None
-        for number in range(3):
-            asked.stdin.write(encode_json({"id": number}) + b"\n")
-            asked.stdin.flush()
-            assert json.loads(asked.stdout.readline())["id"] == number
-        asked.stdin.close()
-        assert (asked.stdout.read(), asked.wait()) == (b"", 0)
 
 
 def test_internal_error_is_reported_for_its_line_only() -> None:

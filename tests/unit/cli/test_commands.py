@@ -1,4 +1,4 @@
-"""Tests of the table of commands, of their options on the page about them, and of missing packages."""
+"""Tests of the table of commands, of their options, and of missing packages."""
 
 import re
 import subprocess
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import rich_click as click
+import yaml
+from builders import a_template
 from click.testing import CliRunner
 
 from backend_plugin.cli.commands import COMMANDS, kfpytorch
@@ -136,3 +138,46 @@ def test_short_option_stands_for_one_long_option_and_a_flag_is_one_everywhere() 
         assert len({param.is_flag for param in by_command.values()}) == 1, text
         long = {next(each for each in param.opts if each.startswith("--")) for param in by_command.values()}
         assert text.startswith("--") or len(long) == 1, text
+
+
+CLUSTER_COMMANDS = {
+    "doctor": (),
+    "gc": (),
+    "render": ("task.pb", "--dry-run=server"),
+    "serve": ("--cluster", "kubernetes", "--allow-unauthenticated"),
+}
+CONFIG = {
+    "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:9"}}],
+    "contexts": [{"name": "staging", "context": {"cluster": "here", "user": ""}}],
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to a directory with a task and a kubeconfig."""
+    (tmp_path / "task.pb").write_bytes(a_template({"workerReplicas": {"replicas": 1}}).SerializeToString())
+    (tmp_path / "config").write_text(yaml.safe_dump(CONFIG))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("command", "options", "code", "message"),
+    [
+        *(
+            (command, "--kubeconfig config --context nope", 1, "kubeconfig config: has no context nope")
+            for command in CLUSTER_COMMANDS
+        ),
+        *(
+            (command, "--namespace Foo_Bar", 2, "'Foo_Bar' is not a valid namespace name")
+            for command in ("doctor", "gc", "render")
+        ),
+        ("gc", "--namespace flytesnacks-* --kubeconfig no", 1, "kubeconfig no: there is no such file"),
+    ],
+)
+def test_invalid_cluster_option_is_an_error_with_its_value(
+    command: str, options: str, code: int, message: str
+) -> None:
+    done = CliRunner().invoke(kfpytorch, [command, *CLUSTER_COMMANDS[command], *options.split()])
+    output = " ".join(done.output.replace("│", "").split())
+    assert (done.exit_code, message in output) == (code, True), output

@@ -238,31 +238,12 @@ def test_input_error_is_reported_on_one_line(
     assert result.stderr.count("\n") == 1
 
 
-def with_settings(tmp_path: Path, text: str, *arguments: str) -> Result:
-    (tmp_path / "settings.yaml").write_text(text)
-    return explain(*arguments, "--settings", str(tmp_path / "settings.yaml"))
-
-
 def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
     template = "{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}"
     logs = f"kfpytorch: {{logs: {{templates: [{template}]}}}}"
     verdict = {"phase": "INITIALIZING", "reason": "Created", "cause": None, "retry": False}
     links = [{"name": "Logs of worker-0", "uri": "http://logs/a-worker-0"}]
-    printed = json.loads(with_settings(tmp_path, logs, "--job", "a", "-o", "json").stdout)
+    (tmp_path / "settings.yaml").write_text(logs)
+    options = ("--job", "a", "-o", "json", "--settings", str(tmp_path / "settings.yaml"))
+    printed = json.loads(explain(*options).stdout)
     assert printed == {**verdict, "message": "0 of 1 replicas ready", "logs": links}
-
-
-def test_invalid_settings_are_rejected_with_all_problems(tmp_path: Path) -> None:
-    result = with_settings(tmp_path, "{default-cpu: 1, kfpytorch: {judgin: {}}}", "--job", "a")
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[::2] == ["default-cpu: 1", "kfpytorch.judgin: {}"]
-
-
-def test_batch_line_may_contain_settings() -> None:
-    asked = {"id": 1, "job": a_job("b"), "pods": [a_pod("b")], "now": NOW}
-    settings = ({}, {"kfpytorch": {"timeouts": {"queue-timeout": "1h"}}}, {"default-cpu": 1}, 3)
-    replies: Any = batch(*({**asked, "settings": each} for each in settings))
-    phases = [reply.get("phase") for reply in replies]
-    assert phases == ["WAITING_FOR_RESOURCES", "RETRYABLE_FAILED", None, None]
-    problems = [reply["problems"][0]["field"] for reply in replies[2:]]
-    assert problems == ["settings.default-cpu", "settings"]
