@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from builders import a_template
-from google.protobuf.json_format import MessageToDict
+from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
+from google.protobuf.json_format import MessageToDict, ParseDict
 
 from backend_plugin.cli import render_requests
 from backend_plugin.cli.json_lines import encode_json, reply_to_line
@@ -90,14 +91,9 @@ def test_optional_fields_may_be_null() -> None:
 
 
 def test_metadata_may_be_in_snake_case() -> None:
-    execution = {"project": "p", "domain": "d", "name": "f1"}
-    node = {"node_id": "n0", "execution_id": execution}
-    snake = {
-        "task_execution_id": {"node_execution_id": node, "retry_attempt": 2},
-        "namespace": "p-d",
-        "labels": {"execution-id": "f1"},
-        "k8s_service_account": "trainer",
-    }
+    message = ParseDict(METADATA, TaskExecutionMetadata())
+    snake = MessageToDict(message, preserving_proto_field_name=True)
+    assert set(snake) == {"task_execution_id", "namespace", "labels", "k8s_service_account"}
     assert answer({**REQUEST, "metadata": snake}) == answer(REQUEST)
 
 

@@ -16,10 +16,6 @@ def build_env(*args, **fields):
     return found["env"], found["argv"]
 
 
-def blocked(**fields):
-    return only(container("true", **fields))["blocked"]
-
-
 @pytest.mark.parametrize(
     ("text", "expanded"),
     [
@@ -134,7 +130,7 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
 def test_missing_reference_or_invalid_value_blocks_a_container_with_the_message_of_the_kubelet(
     fields, message
 ):
-    assert blocked(**fields) == ["CreateContainerConfigError", message]
+    assert only(container("true", **fields))["blocked"] == ["CreateContainerConfigError", message]
 
 
 def test_optional_references_may_be_missing():

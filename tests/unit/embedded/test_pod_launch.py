@@ -6,9 +6,7 @@ import pytest
 from bound_pods import MACHINE, PATHS, container, launched, only, replica
 
 from backend_plugin.embedded.options import EmbeddedOptions, RestartBackoff, select_inherited_variables
-from backend_plugin.embedded.pod_launch import build_launch, has_gate
-
-GATE = {"name": "init-pytorch", "image": "alpine:3.10", "command": ["sh", "-c", "nslookup j-master-0"]}
+from backend_plugin.embedded.pod_launch import build_launch
 
 
 def test_container_environment_is_small_and_complete():
@@ -75,15 +73,6 @@ def test_restart_policy_depends_on_the_kind_of_container(policy, first, main):
         ("sidecar", "sidecar", "Always"),
         ("pytorch", "app", main),
     ]
-
-
-def test_init_container_of_the_operator_waits_for_the_master_as_a_gate():
-    pod = replica(initContainers=[GATE], containers=[container("true")])
-    gate, main = launched(pod, master_patience=7)
-    assert has_gate(pod)
-    assert not has_gate(replica(containers=[container("true")]))
-    assert (gate["kind"], gate["gate"], main["gate"]) == ("init", 7, None)
-    assert "argv" not in gate
 
 
 @pytest.mark.parametrize(

@@ -58,14 +58,6 @@ def status(state, restarts=0, **more):
     return {"containerStatuses": [{"name": "pytorch", "state": state, "restartCount": restarts, **more}]}
 
 
-def list_events(before, after):
-    manifest = {**stored(pod(), "u"), "status": before}
-    return [
-        (each["reason"], each["message"], each["type"] == "Warning")
-        for each in pod_transitions.iter_change_events(manifest, after)
-    ]
-
-
 UNSTARTED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}
 NOT_STARTED = ("Failed", "Error: no such file", True)
 BACK_OFF = ("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)
@@ -97,7 +89,8 @@ NO_IMAGE = ("Failed", "Error: no venv for x", True)
     ],
 )  # fmt: skip
 def test_event_is_emitted_for_each_container_state_change(before, after, expected):
-    assert list_events(before, after) == expected
+    events = pod_transitions.iter_change_events({**stored(pod(), "u"), "status": before}, after)
+    assert [(each["reason"], each["message"], each["type"] == "Warning") for each in events] == expected
 
 
 def test_running_containers_have_a_killing_event():

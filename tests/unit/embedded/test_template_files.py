@@ -3,25 +3,17 @@
 import json
 
 import pytest
+import yaml
 
 from backend_plugin.embedded import pod_templates
 
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {"spec": {}}}
-YAML = """
-kind: PodTemplate
-metadata: {name: t}
-template: {spec: {}}
----
-kind: ConfigMap
-metadata: {name: something else}
----
-"""
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("t.yaml", YAML),
+        ("t.yaml", yaml.safe_dump_all([TEMPLATE, {"kind": "ConfigMap"}, None])),
         ("t.json", json.dumps(TEMPLATE)),
         ("list.json", json.dumps({"kind": "List", "items": [TEMPLATE, {"kind": "Pod"}]})),
     ],
