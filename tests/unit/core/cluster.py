@@ -93,15 +93,30 @@ def going(made, ordered: float = 100):
 
 
 def error_file(worker: str = "j-worker-0", exception: str = "ValueError: no data", **more):
-    trace = (
-        'Traceback (most recent call last):\n  File "/root/train.py", line 7, in train\n    run()\n'
-        + exception
-    )
+    frame = '  File "/root/train.py", line 7, in train\n    run()'
+    trace = f"Traceback (most recent call last):\n{frame}\n{exception}"
     message = f"Trace:\n\n    {trace}\nMessage:\n\n    {exception}"
     error = {"code": "USER:X", "message": message, "kind": "NON_RECOVERABLE", "origin": "USER", **more}
     return {"path": "s3://b/error-1.pb", "error": {"timestamp": at(89), "worker": worker, **error}}
 
 
+# The report of a failed agent of torchrun.
+TORCHRUN = """RuntimeError:
+============================================================
+train FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:01:29
+  host      : j-worker-0
+  rank      : 3 (local_rank: 1)
+  exitcode  : {code} (pid: 12)
+  error_file: <N/A>
+  traceback : {trace}
+============================================================"""
 FAILED = condition(
     "Failed", reason="PyTorchJobFailed", message="PyTorchJob j is failed because 1 Worker replica(s) failed."
 )

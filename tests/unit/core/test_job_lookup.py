@@ -59,9 +59,7 @@ MANY = [Named(f"j{number}") for number in range(10)]
 @pytest.mark.parametrize(
     ("word", "jobs", "message"),
     [
-        ("f7", JOBS, "f7 matches ns/f7-n0-0-e, ns/f7-n1-0-f; write more of the name"),
         ("by-hand", JOBS, "by-hand matches ns/by-hand, other/by-hand; write more of the name"),
-        ("f", JOBS, "f matches ns/f1-n0-0-a, ns/f1-n0-1-b, ns/f12-n0-0-c, ns/f7-n0-0-e, ns/f7-n1-0-f;"),
         ("j", MANY, "j matches ns/j0, ns/j1, ns/j2, ns/j3, ns/j4, ns/j5 and 4 more;"),
         ("by-hend", JOBS, "there is no job by-hend; did you mean by-hand?"),
         ("long-exacuti", JOBS, "there is no job long-exacuti; did you mean long-executi-0-d?"),

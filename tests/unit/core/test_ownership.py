@@ -1,4 +1,4 @@
-"""Tests for orphan candidates and for the owner patch of a job."""
+"""Tests for orphan candidates, for the owner patch of a job and for foreign jobs."""
 
 import json
 from datetime import timedelta
@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, with_metadata
 
-from backend_plugin.core import ownership
-from backend_plugin.core.dialects.table import read_job
+from backend_plugin.core import foreign_jobs, ownership
+from backend_plugin.core.dialects.table import DIALECTS, read_job, read_job_without_pods
 from backend_plugin.core.job import OwnerReference
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.embedded.objects import merge_patch
 
 HOUR = timedelta(hours=1)
@@ -31,14 +32,10 @@ def execution_in_question(manifest, after: timedelta = 3 * HOUR) -> str | None:
 
 
 MANIFESTS = {
-    "it runs": (ours(job(RUNNING)), "f1"),
     "it has not begun": (ours(job(started=None)), "f1"),
     "it expires, but only after its end": (ours(job(RUNNING, ttlSecondsAfterFinished=60)), "f1"),
-    "it is left": (ours(job(SUCCEEDED)), "f1"),
     "it failed": (ours(job(FAILED)), "f1"),
-    "it has an owner": (ours(job(RUNNING), ownerReferences=[{"kind": "FlyteWorkflow", "uid": "u1"}]), None),
     "it has another owner": (ours(job(RUNNING), ownerReferences=[{"kind": "Other", "uid": "u1"}]), None),
-    "it is elsewhere": (ours(job(RUNNING), annotations={ownership.WORKFLOW: "other-cluster"}), None),
     "it is being deleted": (ours(job(RUNNING), deletionTimestamp="2026-01-01T00:01:00Z"), None),
     "its age is unknown": (ours(job(RUNNING), creationTimestamp=None), None),
     "it expires": (ours(job(SUCCEEDED, ttlSecondsAfterFinished=60)), None),
@@ -70,3 +67,39 @@ def test_job_with_an_ownership_patch_is_no_orphan_candidate(owner):
     marks = patched["metadata"]["annotations"]
     assert marks.pop(ownership.WORKFLOW, "") == ("other-cluster" if owner is None else "")
     assert patched == manifest
+
+
+def conditions(**types: str):
+    found = [{"type": kind, "status": status, "message": f"is {kind}"} for kind, status in types.items()]
+    return {"conditions": found}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("PyTorchJob", conditions(Created="True"), Phase.INITIALIZING),
+        ("PyTorchJob", conditions(Created="True", Running="True"), Phase.RUNNING),
+        ("PyTorchJob", conditions(Created="True", Suspended="True"), Phase.QUEUED),
+        ("PyTorchJob", conditions(Running="False", Succeeded="True"), Phase.SUCCEEDED),
+        ("PyTorchJob", conditions(Running="False", Failed="True"), Phase.FAILED),
+        ("TrainJob", {}, Phase.INITIALIZING),
+        ("TrainJob", {"jobsStatus": [{"name": "node", "active": 1, "ready": 0}]}, Phase.INITIALIZING),
+        ("TrainJob", {"jobsStatus": [{"name": "a", "ready": 0}, {"name": "b", "ready": 1}]}, Phase.RUNNING),
+        ("TrainJob", {**conditions(Suspended="False"), "jobsStatus": [{"ready": 1}]}, Phase.RUNNING),
+        ("TrainJob", conditions(Suspended="True"), Phase.QUEUED),
+        ("TrainJob", {**conditions(Complete="True"), "jobsStatus": [{"ready": 1}]}, Phase.SUCCEEDED),
+        ("TrainJob", conditions(Failed="True"), Phase.FAILED),
+    ],
+)
+def test_phase_of_a_foreign_job_is_derived_from_its_conditions(kind, status, expected):
+    job = read_job_without_pods(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
+    assert foreign_jobs.describe(job).phase is expected
+
+
+def test_foreign_job_has_the_message_of_its_condition_and_a_command_that_deletes_it():
+    metadata = {"name": "x", "namespace": "ns"}
+    manifest = {"kind": "TrainJob", "metadata": metadata, "status": conditions(Failed="True")}
+    job = read_job_without_pods(DIALECTS["TrainJob"], manifest)
+    assert foreign_jobs.describe(job).message == "is Failed"
+    command = "kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns"
+    assert foreign_jobs.format_refusal(job).endswith(command)

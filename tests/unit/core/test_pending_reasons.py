@@ -1,16 +1,41 @@
-# ruff: noqa: E501 - a row a case
-"""Tests for the messages about pending reasons."""
+# ruff: noqa: E501, PLR0917 - a row a case
+"""Tests for the messages about pending reasons, for timeouts and for verdicts on observed states."""
+
+from datetime import timedelta
 
 import pytest
-from cluster import RUNNING, anew, at, condition, going, job, observe, pod, running, short, unplaced, verdict
+from cluster import (
+    BEGAN,
+    FAILED,
+    RUNNING,
+    TORCHRUN,
+    anew,
+    at,
+    build_ended_pod,
+    condition,
+    error_file,
+    going,
+    job,
+    observe,
+    pod,
+    running,
+    short,
+    unplaced,
+    verdict,
+    waiting,
+)
 from msgspec import structs
 from waiting_gang import build_waiting_members, first_line, gang, group
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.judging import messages
 from backend_plugin.core.judging.context import JudgingContext
+from backend_plugin.core.judging.job_status import JobStatus
 from backend_plugin.core.judging.pending import PendingReason, PendingStage, ResourceShortage
 from backend_plugin.core.judging.shortage_message import format_sentence
+from backend_plugin.core.judging.verdict import is_retryable
+from backend_plugin.core.judging.verdict_rules import judge_status
 from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
@@ -66,7 +91,6 @@ def test_repeatedly_failing_init_container_has_a_pending_reason(name, cause):
     ("ended", "expected"),
     [
         ({"exitCode": 137, "reason": "OOMKilled"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "oom-host")),
-        ({"exitCode": 2, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "user-error")),
         ({"exitCode": 127, "reason": "Error"}, ("FAILED", "CrashLoopBackOff", "invalid-config")),
         ({"exitCode": 17, "reason": "Error"}, ("RETRYABLE_FAILED", "CrashLoopBackOff", "node-lost")),
     ],
@@ -88,7 +112,6 @@ def wait(*lacks, **fields):
     ("waiting", "sentence"),
     [
         (wait(GPUS, queue="team-a", ahead=2), f"waiting for {OF_GPUS}; 2 jobs ahead"),
-        (wait(GPUS, queue="team-a", ahead=1), f"waiting for {OF_GPUS}; 1 job ahead"),
         (wait(GPUS, queue="team-a", again="taken back; "), f"taken back; waiting for {OF_GPUS}"),
         (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
         (wait(CPUS), "waiting for 9 cpu in the cluster: 8 requested"),
@@ -119,8 +142,9 @@ def elastic():
 
 
 @pytest.mark.parametrize("job", [gang(RUNNING), elastic(), gang(RESTARTING)])
-def test_running_job_reports_that_a_lost_replica_cannot_be_created(job):
-    result = verdict(job, *LEFT, events=[refused(150)])
+@pytest.mark.parametrize("lost", [[], [going(running("worker-3"), 140)]])
+def test_running_job_reports_that_a_lost_replica_cannot_be_created(job, lost):
+    result = verdict(job, *LEFT, *lost, events=[refused(150)])
     assert (result.phase.value, result.cause and result.cause.value) == ("RUNNING", "quota-exceeded")
     assert first_line(result) == f"its pods cannot be created: {REFUSAL} (4 of 5 replicas ready)"
     assert result.message.splitlines()[1].startswith("the namespace's ResourceQuota")
@@ -149,16 +173,8 @@ def test_past_creation_failure_is_not_reported(pods, refusal):
     assert result.phase.value == "RUNNING"
 
 
-def test_replica_that_is_being_deleted_counts_as_lost():
-    result = verdict(gang(RUNNING), *LEFT, going(running("worker-3"), 140), events=[refused(150)])
-    assert first_line(result) == f"its pods cannot be created: {REFUSAL} (4 of 5 replicas ready)"
-
-
 FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
-BEYOND = (
-    "insufficient quota for cpu in flavor any, previously considered podsets requests (2)"
-    " + current podset request (8) > maximum capacity (8)"
-)
+BEYOND = "insufficient quota for cpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
 NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
 
 
@@ -170,15 +186,11 @@ def rules(deadlines=None, **timeouts):
 def queued(message):
     held = condition("QuotaReserved", "False", reason="Pending", message=message)
     workload = group("kueue.x-k8s.io", held, kind="Workload", spec={"queueName": "team"})
-    return {"job": gang(condition("Suspended"), started=None), "pod_groups": [workload]}
+    return gang(condition("Suspended"), started=None), [], [workload]
 
 
-BY_CAUSE = {
-    "queue-timeout": "10m",
-    "queue-timeout-by-cause": {"queue": "0", "unschedulable": "2m", "unsatisfiable": "1m"},
-}
-
-
+OF_CAUSES = {"queue": "0", "unschedulable": "2m", "unsatisfiable": "1m"}
+BY_CAUSE = {"queue-timeout": "10m", "queue-timeout-by-cause": OF_CAUSES}
 OTHER_CAUSE = {"queue-timeout": "10m", "queue-timeout-by-cause": {"quota-exceeded": "1m"}}
 OWN = rules(Deadlines(queue_seconds=30), **BY_CAUSE)
 NO_QUEUE = "LocalQueue team doesn't exist"
@@ -198,8 +210,99 @@ NO_QUEUE = "LocalQueue team doesn't exist"
     ],
 )
 def test_queue_timeout_depends_on_the_cause_of_the_wait(message, rules, last, phase):
-    of_nodes = {"job": gang(), "pods": build_waiting_members(NO_NODE)}
-    waits = of_nodes if message == NO_NODE else {"pods": [], **queued(message)}
-    job, pods = waits.pop("job"), waits.pop("pods")
-    early, late = (verdict(job, *pods, **waits, now=last + more, rules=rules) for more in (-10, 10))
+    job, pods, groups = (
+        (gang(), build_waiting_members(NO_NODE), []) if message == NO_NODE else queued(message)
+    )
+    early, late = (verdict(job, *pods, pod_groups=groups, now=last + more, rules=rules) for more in (-10, 10))
     assert (early.phase.value, late.phase.value) == ("WAITING_FOR_RESOURCES", phase)
+
+
+LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."
+SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
+HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("generation", "pods", "expected"),
+    [
+        (2, (running("master-0"), unplaced("worker-0", LACKING)), ("WAITING_FOR_RESOURCES", "Unschedulable")),
+        (4, (running("master-0"), unplaced("worker-0", LACKING)), ("INITIALIZING", "Unschedulable")),
+        (2, (waiting("master-0", "ContainerCreating"),), ("INITIALIZING", "ContainerCreating")),
+    ],
+    ids=["first admission", "second admission", "a pod was lost"],
+)
+def test_job_resumed_by_a_queue_waits_for_nodes_until_all_pods_were_placed(generation, pods, expected):
+    resumed = job(condition("Suspended", "False", reason="PyTorchJobResumed"), started=1)
+    resumed["metadata"]["generation"] = generation
+    assert short(verdict(resumed, *pods, now=150))[:2] == expected
+
+
+def limited(**seconds) -> JudgingContext:
+    return JudgingContext(deadlines=Deadlines(**seconds))
+
+
+def build_rules(**judging) -> JudgingContext:
+    return JudgingContext(judging=JudgingSettings(**judging))
+
+
+MINUTE = timedelta(minutes=1)
+UNSEEN = job(started=None)
+RUNS = (running("master-0"), running("worker-0"))
+PATIENCE = {
+    "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, limited(queue_seconds=60), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
+    "the task's own patience for nodes": (job(), (unplaced("master-0", LACKING),), {}, limited(pending_seconds=60), 63, ("RETRYABLE_FAILED", "Unschedulable", "unschedulable")),
+    "which counts from the queue's word": (job(), (unplaced("master-0", LACKING),), {"pod_groups": [HELD]}, limited(pending_seconds=60), 63, ("WAITING_FOR_RESOURCES", "Pending", "queue")),
+    "which is not yet over": (job(), (unplaced("master-0", LACKING),), {}, limited(pending_seconds=60), 62, ("WAITING_FOR_RESOURCES", "Unschedulable", "unschedulable")),
+    "which is not for starting": (job(), (waiting("master-0", "ContainerCreating"), waiting("worker-0", "ContainerCreating")), {}, limited(pending_seconds=60), 999, ("INITIALIZING", "ContainerCreating", None)),
+    "the task's own deadline": (job(RUNNING), RUNS, {}, limited(active_seconds=60), 66, ("FAILED", "DeadlineExceeded", "user-error")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "more", "rules", "now", "expected"), PATIENCE.values(), ids=PATIENCE)
+def test_timeout_changes_the_verdict(job, pods, more, rules, now, expected):
+    assert short(verdict(job, *pods, rules=rules, now=now, **more)) == expected
+
+
+def test_unknown_cause_or_state_raises_an_assertion_error():
+    with pytest.raises(AssertionError):
+        is_retryable("new")
+    with pytest.raises(AssertionError):
+        judge_status(JobStatus(state="new", job=None), JudgingContext(), BEGAN)
+
+
+@pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
+def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
+    report = TORCHRUN.format(code=code, trace="x")
+    for known, is_known in (
+        (build_rules(exit_codes={means: Cause.INVALID_CONFIG}), True),
+        (build_rules(), False),
+    ):
+        files = [error_file(exception=report)]
+        found = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=files, rules=known)
+        assert (found.cause is Cause.INVALID_CONFIG) is is_known
+
+
+def build_elastic_job(*conditions, least: int) -> dict:
+    made = job(*conditions, workers=2)
+    made["spec"]["pytorchReplicaSpecs"].pop("Master")
+    made["spec"]["elasticPolicy"] = {"minReplicas": least, "maxReplicas": 2}
+    return made
+
+
+PULLING = waiting("worker-1", "ImagePullBackOff", "m")
+WITHOUT = {
+    "it trains with fewer": (build_elastic_job(RUNNING, least=1), (running("worker-0"), PULLING), "RUNNING"),
+    "it needs them all": (build_elastic_job(RUNNING, least=2), (running("worker-0"), PULLING), "RETRYABLE_FAILED"),
+    "none trains": (build_elastic_job(RUNNING, least=1), (PULLING,), "RETRYABLE_FAILED"),
+    "none has ever trained": (build_elastic_job(least=1), (running("worker-0"), PULLING), "RETRYABLE_FAILED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "pods", "phase"), WITHOUT.values(), ids=WITHOUT)
+def test_elastic_job_does_not_time_out_for_an_optional_replica(job, pods, phase):
+    assert verdict(job, *pods, rules=build_rules(queue_timeout=MINUTE), now=9_999).phase.value == phase
+
+
+def test_duration_is_formatted_for_users():
+    texts = {0: "0 s", 119: "119 s", 180: "3 min", 3_600: "1 h", 9_000: "2 h 30 min", 3_661: "3661 s"}
+    assert {each: messages.format_duration(timedelta(seconds=each)) for each in texts} == texts

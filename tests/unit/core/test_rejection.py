@@ -1,21 +1,17 @@
-"""Tests for the messages about rejected tasks, and for the limits on their problems, bytes and containers."""
+"""Tests for the messages about rejected tasks, the limits on tasks, and the escapes of unsafe characters."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from builders import a_run, a_template, reject
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backend_plugin.core import names, rejection, settings
+from backend_plugin.core import errors, names, printable, rejection, settings
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.errors import (
-    CUSTOM_BYTES,
-    MOST_PROBLEMS,
-    InvalidTask,
-    Problem,
-    Problems,
-    collect_problems,
-)
-from backend_plugin.core.judging.verdict import Phase
+from backend_plugin.core.errors import CUSTOM_BYTES, MOST_PROBLEMS, InvalidTask, Problem
+from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.pipeline import plan
 
 
@@ -41,12 +37,10 @@ def test_rejection_by_the_cluster_is_a_permanent_failure():
 
 
 def test_remedy_is_added_to_a_bare_kubernetes_message():
-    remedies = {
-        'namespaces "p-d" not found': "create the namespace",
-        "unable to create new content in namespace p-d because it is being terminated": "run it in another",
-    }
-    for message, remedy in remedies.items():
-        assert rejection.add_remedy(message).startswith(f"{message}; {remedy}")
+    terminated = "unable to create new content in namespace p-d because it is being terminated"
+    assert rejection.add_remedy(terminated).startswith(f"{terminated}; run it in another")
+    absent = 'namespaces "p-d" not found'
+    assert rejection.add_remedy(absent).startswith(f"{absent}; create the namespace")
     assert rejection.add_remedy("spec: Required value") == "spec: Required value"
 
 
@@ -84,9 +78,7 @@ def test_only_a_job_of_the_same_attempt_is_adopted():
     for other in (marked(others, "s3://b/0"), marked(mine, "s3://b/1"), {"metadata": {"name": "j"}}):
         with pytest.raises(InvalidTask, match="has not created for this attempt"):
             rejection.require_own_job(run, other)
-
-
-def test_reference_without_an_output_prefix_matches_no_job():
+    # A reference without an output prefix matches no job.
     assert not names.has_output_prefix(marked(names.compute_identity(""), ""), "")
 
 
@@ -110,7 +102,7 @@ def test_problem_search_stops_at_the_limit():
             made.append(len(made))
             yield problem(made[-1])
 
-    problems = Problems([problem(-1)])
+    problems = errors.Problems([problem(-1)])
     with pytest.raises(InvalidTask) as caught:
         problems += endless()
     assert len(caught.value.problems) == MOST_PROBLEMS == len(made) + 1
@@ -118,7 +110,7 @@ def test_problem_search_stops_at_the_limit():
 
 def test_problems_of_several_stages_are_each_reported_once_and_in_order():
     def stages() -> None:
-        with collect_problems() as problems:
+        with errors.collect_problems() as problems:
             problems.append(problem(2))
             raise InvalidTask(problem(1), problem(2), *map(problem, range(100, 100 + MOST_PROBLEMS)))
 
@@ -155,8 +147,45 @@ def test_annotations_have_a_size_limit():
 
 
 def test_pod_has_a_limited_number_of_containers():
-    containers = [{"name": f"c{number}", "image": "i"} for number in range(129)]
-    pod = {"podSpec": {"containers": containers}}
+    pod = {"podSpec": {"containers": [{"name": f"c{number}", "image": "i"} for number in range(129)]}}
     wide = a_template({"workerReplicas": {"replicas": 1}}, container=None, k8sPod=pod)
     wide.config["primary_container_name"] = "c0"
     assert [each.field for each in reject(plan_task, wide)] == ["k8sPod.podSpec.containers"]
+
+
+def test_terminal_control_characters_are_escaped():
+    expected = {
+        "\x1b[2Jgone": r"\x1b[2Jgone",
+        "a\x00b\x07c\x08d\x7fe": r"a\x00b\x07c\x08d\x7fe",
+        "\x9b31m \x85": r"\x9b31m \x85",
+        "admin\u202etxt.exe\u202c": r"admin\u202etxt.exe\u202c",
+        "\u2066a\u2069 \u200e\u200f\u061c": r"\u2066a\u2069 \u200e\u200f\u061c",
+        "one\u2028two\u2029three": r"one\u2028two\u2029three",
+        "\ud800": r"\ud800",
+        "\ufeffx": r"\ufeffx",
+        "10%\r100%": r"10%\r100%",
+        "one\r\ntwo\x1b": "one\ntwo\\x1b",
+        "tab\tand\nnewline": "tab\tand\nnewline",
+        "Grüße, 世界, שלום, 👩‍👧": "Grüße, 世界, שלום, 👩‍👧",
+        "": "",
+    }
+    assert {text: printable.escape(text) for text in expected} == expected
+
+
+@given(st.text())
+def test_escaped_text_is_encodable_and_stable(text):
+    escaped = printable.escape(text)
+    escaped.encode()
+    assert printable.escape(escaped) == escaped
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_escaped_json_has_the_same_value(text):
+    document = printable.escape_json(json.dumps({"a": text}, ensure_ascii=False))
+    assert json.loads(document) == {"a": text}
+    assert printable.escape(document) == document
+
+
+def test_verdict_contains_no_unsafe_characters():
+    phase = Verdict(phase=Phase.FAILED, reason="a\x9b", message="\x1b]0;title\x07 \u202e")
+    assert (phase.reason, phase.message) == (r"a\x9b", r"\x1b]0;title\x07 \u202e")

@@ -37,11 +37,8 @@ WRONG = [
     ("Container", {"args": "a"}, ['x.args: "a"']),
     ("Container", {"name": 3}, ["x.name: 3"]),
     ("Container", {"tty": 1}, ["x.tty: 1"]),
-    (
-        "ContainerPort",
-        {"containerPort": "80", "hostPort": 2**31},
-        [f"x.hostPort: {2**31}", 'x.containerPort: "80"'],
-    ),
+    ("ContainerPort", {"hostPort": 2**31}, [f"x.hostPort: {2**31}"]),
+    ("ContainerPort", {"containerPort": "80", "hostPort": ""}, ['x.hostPort: ""', 'x.containerPort: "80"']),
     ("SecurityContext", {"runAsUser": 1.5}, ["x.runAsUser: 1.5"]),
     ("TCPSocketAction", {"port": True}, ["x.port: true"]),
     ("{quantity}", {"b": "-1", "a": "1x"}, ['x.a: "1x"', 'x.b: "-1"']),
@@ -58,27 +55,20 @@ def test_value_of_the_wrong_type_is_reported(kind, value, problems):
 
 # A short switch interval makes the threads change within the first use of a type.
 PROGRAM = """
-import sys
-import threading
-
+import sys, threading
 from backend_plugin.core import schema_check
-
-sys.setswitchinterval(1e-6)
-schema_check.prepare_types()
-barrier = threading.Barrier(2)
-
 
 def read():
     barrier.wait()
     pod = {"containers": [{"name": "a", "image": "b"}], "affinity": {}}
     schema_check.convert_value(pod, "PodSpec", "spec")
 
-
+sys.setswitchinterval(1e-6)
+schema_check.prepare_types()
+barrier = threading.Barrier(2)
 threads = [threading.Thread(target=read) for _ in range(2)]
-for each in threads:
-    each.start()
-for each in threads:
-    each.join()
+[each.start() for each in threads]
+[each.join() for each in threads]
 """
 
 

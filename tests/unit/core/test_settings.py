@@ -43,10 +43,7 @@ SAID = {
     "gpu-unpartitioned-toleration": (TOLERATION, TOLERATION),
     "gpu-resource-name": ("amd.com/gpu", "amd.com/gpu"),
     # The parts of a pod are normalized like Kubernetes does.
-    "default-pod-security-context": (
-        {"runAsUser": 0.0, "supplementalGroups": [], "fsGroup": None},
-        {"runAsUser": 0},
-    ),
+    "default-pod-security-context": ({"runAsUser": 0.0, "fsGroup": None}, {"runAsUser": 0}),
     "default-security-context": ({"privileged": False}, {"privileged": False}),
     "enable-host-networking-pod": (False, False),
     "default-pod-dns-config": ({"options": [{"name": "x"}]}, {"options": [{"name": "x"}]}),
@@ -65,6 +62,8 @@ def test_empty_settings_are_flyte_defaults():
     assert settings.read({}) == Settings()
     assert settings.read(dict.fromkeys(SAID)) == Settings()
     assert settings.read({"default-annotations": {}, "default-tolerations": []}) == Settings()
+    # Settings of other Flyte plugins are ignored.
+    assert settings.read({"co-pilot": {"image": "x"}, "inject-finalizer": True}) == Settings()
 
 
 @pytest.mark.parametrize("key", SAID)
@@ -74,9 +73,8 @@ def test_each_setting_is_read_under_its_flyte_name(key):
 
 
 def test_each_setting_has_a_test_row():
-    assert {key.replace("-", "_") for key in SAID} | {"kfpytorch", "judging", "logs"} == set(
-        Settings.__dataclass_fields__
-    )
+    rows = {key.replace("-", "_") for key in SAID}
+    assert rows | {"kfpytorch", "judging", "logs"} == set(Settings.__dataclass_fields__)
 
 
 def reject(section) -> tuple[Problem, ...]:
@@ -97,18 +95,12 @@ def test_long_value_is_truncated_in_the_problem():
     assert len(str(problem)) < 400
 
 
-def test_settings_of_other_flyte_plugins_are_ignored():
-    assert settings.read({"co-pilot": {"image": "x"}, "inject-finalizer": True}) == Settings()
-
-
 def test_task_resources_of_the_platform_are_read():
     resources = {"defaults": {"cpu": 2}, "limits": [{"gpu": "8"}, {"memory": "1Ti"}]}
     read = settings.read({"gpu-resource-name": "amd.com/gpu", "kfpytorch": {"task-resources": resources}})
-    assert read.kfpytorch == PluginSettings(
-        task_resources=TaskResources(
-            defaults={"cpu": parse("2")}, limits={"amd.com/gpu": parse("8"), "memory": parse("1Ti")}
-        )
-    )
+    limits = {"amd.com/gpu": parse("8"), "memory": parse("1Ti")}
+    expected = TaskResources(defaults={"cpu": parse("2")}, limits=limits)
+    assert read.kfpytorch == PluginSettings(task_resources=expected)
 
 
 def test_timeouts_are_read_from_flyte_settings_and_ours():
@@ -119,7 +111,7 @@ def test_timeouts_are_read_from_flyte_settings_and_ours():
         "create-container-config-error-grace-period": "1.5ms",
         "kfpytorch": {
             "timeouts": {"queue-timeout": "90s"},
-            "exit-codes": {3: "invalid-config", "4": "system-error"},
+            "exit-codes": {3: "oom-gpu", "4": "system-error"},
         },
     }
     assert settings.read(section).judging == JudgingSettings(
@@ -128,7 +120,7 @@ def test_timeouts_are_read_from_flyte_settings_and_ours():
         create_container_error_grace_period=timedelta(0),
         create_container_config_error_grace_period=timedelta(microseconds=1500),
         queue_timeout=timedelta(seconds=90),
-        exit_codes={3: Cause.INVALID_CONFIG, 4: Cause.SYSTEM_ERROR},
+        exit_codes={3: Cause.OOM_GPU, 4: Cause.SYSTEM_ERROR},
     )
 
 
@@ -159,7 +151,6 @@ def test_variables_are_read_from_the_given_environment():
     ("section", "field", "value"),
     [
         ({"default-cpu": 1}, "default-cpu", "1"),
-        ({"zzz": 1}, "zzz", "1"),
         ({3: 1}, "3", "1"),
         ({"kfpytorch": 3}, "kfpytorch", "3"),
         ({"kfpytorch": {"task-resource": 1}}, "kfpytorch.task-resource", "1"),
@@ -172,16 +163,14 @@ def test_variables_are_read_from_the_given_environment():
         ({"image-pull-policy": "always"}, "image-pull-policy", "'always'"),
         ({"gpu-unpartitioned-toleration": {"kei": "a"}}, "gpu-unpartitioned-toleration", "{'kei': 'a'}"),
         ({"gpu-unpartitioned-toleration": TYPO}, "gpu-unpartitioned-toleration", "{'effect': 'NoSchedul'}"),
-        *(
-            ({NODES: requirement}, NODES, repr(requirement))
-            for requirement in ({"key": "a"}, {"operator": "Exists"}, {"key": "a", "operator": "in"})
-        ),
+        ({NODES: {"key": "a"}}, NODES, "{'key': 'a'}"),
+        ({NODES: {"operator": "Exists"}}, NODES, "{'operator': 'Exists'}"),
+        ({NODES: {"key": "a", "operator": "in"}}, NODES, "{'key': 'a', 'operator': 'in'}"),
         ({"default-tolerations": [{"keyToBear": "a"}]}, "default-tolerations", "[{'keyToBear': 'a'}]"),
-        ({"default-tolerations": {"key": "a"}}, "default-tolerations", "{'key': 'a'}"),
-        *(
-            ({"pod-pending-timeout": text}, "pod-pending-timeout", repr(text))
-            for text in ("3", "3 m", "-3m", "9" * 30 + "h")
-        ),
+        ({"pod-pending-timeout": "3"}, "pod-pending-timeout", "'3'"),
+        ({"pod-pending-timeout": "3 m"}, "pod-pending-timeout", "'3 m'"),
+        ({"pod-pending-timeout": "-3m"}, "pod-pending-timeout", "'-3m'"),
+        ({"pod-pending-timeout": "9" * 30 + "h"}, "pod-pending-timeout", repr("9" * 30 + "h")),
         ({"kfpytorch": {"exit-codes": {"x": "oom-gpu"}}}, "kfpytorch.exit-codes", "{'x': 'oom-gpu'}"),
         ({"kfpytorch": {"exit-codes": {256: "oom-gpu"}}}, "kfpytorch.exit-codes", "{256: 'oom-gpu'}"),
         ({"kfpytorch": {"exit-codes": {1: "oom"}}}, "kfpytorch.exit-codes", "{1: 'oom'}"),
@@ -193,19 +182,17 @@ def test_variables_are_read_from_the_given_environment():
             "[{'uri': 'x'}]",
         ),
         ([], "", "[]"),
-        *(
-            ({"kfpytorch": {key: value}}, f"kfpytorch.{key}", repr(value))
-            for key, value in (
-                ("dialect", "flux"),
-                ("dialect-by-domain", {"a": "both"}),
-                ("dialect-by-project", "trainjob"),
-                ("max-disruptions", -1),
-                ("max-disruptions", True),
-            )
-        ),
-        *(
-            ({"kfpytorch": {"pod-security": {key: value}}}, f"kfpytorch.pod-security.{key}", repr(value))
-            for key, value in (("mode", "baseline"), ("mode", True), ("by-namespace", ["a"]))
+        ({"kfpytorch": {"dialect": "flux"}}, "kfpytorch.dialect", "'flux'"),
+        ({"kfpytorch": {"dialect-by-domain": {"a": "both"}}}, "kfpytorch.dialect-by-domain", "{'a': 'both'}"),
+        ({"kfpytorch": {"dialect-by-project": "trainjob"}}, "kfpytorch.dialect-by-project", "'trainjob'"),
+        ({"kfpytorch": {"max-disruptions": -1}}, "kfpytorch.max-disruptions", "-1"),
+        ({"kfpytorch": {"max-disruptions": True}}, "kfpytorch.max-disruptions", "True"),
+        ({"kfpytorch": {"pod-security": {"mode": "baseline"}}}, "kfpytorch.pod-security.mode", "'baseline'"),
+        ({"kfpytorch": {"pod-security": {"mode": True}}}, "kfpytorch.pod-security.mode", "True"),
+        (
+            {"kfpytorch": {"pod-security": {"by-namespace": "a"}}},
+            "kfpytorch.pod-security.by-namespace",
+            "'a'",
         ),
     ],
 )
@@ -214,12 +201,9 @@ def test_invalid_setting_is_a_problem(section, field, value):
 
 
 def test_similar_setting_name_is_suggested():
-    suggestions = {
-        "did you mean default-cpus?": {"default-cpu": 1},
-        "did you mean task-resources?": {"kfpytorch": {"task-resource": 1}},
-    }
-    for remedy, section in suggestions.items():
-        assert [problem.remedy for problem in reject(section)] == [remedy]
+    (of_flyte, ours) = reject({"default-cpu": 1, "kfpytorch": {"task-resource": 1}})
+    assert of_flyte.remedy == "did you mean default-cpus?"
+    assert ours.remedy == "did you mean task-resources?"
 
 
 def test_each_key_has_a_field_and_each_field_a_key():
@@ -241,7 +225,6 @@ def test_each_key_has_a_field_and_each_field_a_key():
 @pytest.mark.parametrize(
     ("parser", "value", "expected"),
     [
-        (parsers.boolean, True, True),
         (parsers.boolean, "False", False),
         (COUNT, "9", 9),
         (CHOICE, "B", "b"),
@@ -271,17 +254,11 @@ def test_valid_value_is_parsed(parser, value, expected):
         (parsers.text_map, 3),
         (parsers.message_size, "63Ki"),
         (parsers.message_size, "2Gi"),
+        # Python limits the number of digits that it converts.
+        (parsers.duration, "1" * 20_000),
+        (platform_parsers.causes_by_exit_code, {"9" * 5_000: "system-error"}),
     ],
 )
 def test_invalid_value_is_rejected(parser, value):
     with pytest.raises(InvalidSettingValue):
         parser(value)
-
-
-def test_number_with_too_many_digits_is_rejected():
-    for parser, value in (
-        (parsers.duration, "1" * 20_000),
-        (platform_parsers.causes_by_exit_code, {"9" * 5_000: "system-error"}),
-    ):
-        with pytest.raises(InvalidSettingValue):
-            parser(value)

@@ -14,7 +14,7 @@ ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 def gang(*conditions, workers: int = 4, started: float | None = 1, **fields):
     """Return a job with a master and some workers that request two GPUs each."""
     roles = [
-        {"name": "master", "count": 1, "requests": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}},
+        {"name": "master", "count": 1, "requests": ASKS},
         {"name": "worker", "count": workers, "requests": ASKS},
     ]
     made = job(*conditions, workers=workers, started=started)
