@@ -51,17 +51,6 @@ def test_unavailable_server_costs_no_attempt(
     assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
 
 
-def test_deleted_job_gets_another_attempt(plane: ControlPlane, propeller: RealPropeller) -> None:
-    execution = propeller.start(training_tasks.tries_twice, annotations={RUN: "8s"})
-    propeller.until_shown(execution, "RUNNING")
-    (job,) = list_owned(plane.admin, jobs(NAMESPACE), execution)
-    plane.admin.delete(jobs(NAMESPACE, job["metadata"]["name"]))
-    propeller.wait_for_success(execution)
-    assert propeller.attempts(execution) == 2
-    messages = [each.message for each in propeller.recorder.tasks(execution.name) if each.message]
-    assert "was deleted before it ended" in messages[0]
-
-
 def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:
     plane.admin.wait_until_gone(propeller.path(execution))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):

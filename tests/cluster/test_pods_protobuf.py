@@ -1,18 +1,15 @@
 """Pods that the real API server sends in protobuf are equal to those in JSON."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from kubernetes_messages import BYTES, MAGIC, field
-from rig.api import build_manifest, jobs, pods
+from rig.api import build_manifest, pods
 from rig.control_plane import ControlPlane
-from rig.process import wait_for
 
 from backend_plugin.core.object_readers import read_pod
-from backend_plugin.core.observed import Job, Pod
-from backend_plugin.kube import api_errors, api_resources, json_decoder, protobuf_envelope
+from backend_plugin.kube import api_errors, protobuf_envelope
 from backend_plugin.kube.api_resources import LABELLED
 from backend_plugin.kube.decoder import ListPage, WatchEvent
 from backend_plugin.kube.pod_decoder import PodDecoder
@@ -135,24 +132,3 @@ def test_missing_pod_error_is_decoded_from_protobuf(with_pod: ControlPlane) -> N
     assert api_errors.parse_error_response(
         answer.status_code, answer.headers, answer.content
     ).is_missing_object("pods", "nothing")
-
-
-@pytest.mark.parametrize(
-    ("record", "path", "accept"),
-    [(Job, jobs, "application/json"), (Pod, pods, "application/json"), (Pod, pods, protobuf_envelope.ACCEPT)],
-)
-def test_empty_list_has_a_resource_version(
-    bare: ControlPlane, record: type[Any], path: Callable[[str], str], accept: str
-) -> None:
-    """The resource version distinguishes an empty list from other responses."""
-
-    def request_list() -> httpx.Response:
-        return bare.admin.request("GET", path(f"{NAMESPACE}-nothing"), headers={"Accept": accept})
-
-    # Requests for a new kind fail for a short time.
-    body = wait_for(request_list, lambda response: response.is_success).content
-    row = next(each for each in api_resources.KINDS if each.record is record)
-    in_json = json_decoder.JsonDecoder(row.wire, row.read)
-    page = (PodDecoder() if protobuf_envelope.is_wrapped(body) else in_json).decode_page(body)
-    assert ([*page.items], page.version.isdecimal(), page.rest) == ([], True, "")
-    assert protobuf_envelope.is_wrapped(body) == (accept == protobuf_envelope.ACCEPT)

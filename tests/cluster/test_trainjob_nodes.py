@@ -43,15 +43,6 @@ def plane(cluster: RealCluster) -> ControlPlane:
     return cluster.plane
 
 
-def test_torch_nodes_have_the_ranks_of_master_and_worker(
-    cluster: RealCluster, propeller: RealPropeller
-) -> None:
-    execution = propeller.start(training_tasks.succeeds, value=3)
-    assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
-    (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
-    assert job["spec"]["trainer"]["numNodes"] == 2
-
-
 @pytest.fixture(scope="module")
 def image(cluster: RealCluster) -> str:
     python, programs = images.python(), create_environment(cluster.shared / "environment") / "bin"

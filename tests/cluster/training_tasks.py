@@ -166,11 +166,6 @@ def says_nothing() -> None:
     """A task for simulated pods."""
 
 
-@task(task_config=PyTorch(worker=Worker(replicas=1)), requests=SMALL, retries=1)
-def tries_twice() -> None:
-    """The same task with one retry."""
-
-
 @task(
     task_config=PyTorch(worker=Worker(replicas=1)),
     requests=Resources(cpu="100m", mem="400Mi", gpu="64"),

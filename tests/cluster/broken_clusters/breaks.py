@@ -26,7 +26,6 @@ from broken_clusters.healthy import (
     quota,
 )
 
-_ENDPOINT: Final = ("plugins", "connector-service", "defaultConnector", "endpoint")
 _ROUTES: Final = ("tasks", "task-plugins", "default-for-task-types")
 _COSCHEDULING: Final = kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced")
 _KUEUE: Final = [
@@ -179,10 +178,6 @@ BREAKS: Final = (
             endpoints("kfpytorch-backend", FLYTE, ready=False),
             changed(*_ROUTES, to=[{"pytorch": "pytorch"}]),
         ],
-    ),
-    Break(
-        finds={"connector-service": "kubectl get services -n flyte"},
-        there=lambda _: [changed(*_ENDPOINT, to="dns:///kfpytorch.flyte.svc:8000")],
     ),
     Break(
         finds={

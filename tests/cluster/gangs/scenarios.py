@@ -205,13 +205,6 @@ def queue_stopped(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
-def queue_timeout(scene: Scene) -> None:
-    """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
-    running(scene)
-    attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
-    scene.hears(attempt, "given-up")
-
-
 _AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
 PERSISTENT: Final = Shape(
     gpus=2,
@@ -220,17 +213,6 @@ PERSISTENT: Final = Shape(
         "workerReplicas": {"replicas": MEMBERS - 1, **_AGAIN},
     },
 )
-
-
-def restart(scene: Scene) -> None:
-    """A lost replica is replaced and bound, although a second gang waits for room."""
-    attempt = running(scene, PERSISTENT)
-    other = scene.create(GANG)
-    scene.hears(other, "behind")
-    _lose_one(scene, attempt)
-    scene.until_placed(attempt, MEMBERS)
-    scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
-    assert scene.placed(other) == 0
 
 
 def lost_place(scene: Scene) -> None:
@@ -349,9 +331,7 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     priority: ("coscheduling-backend", "yunikorn"),
     preemption: ("kueue",),
     queue_stopped: ("kueue",),
-    queue_timeout: _GANGS,
     places_timeout: ("yunikorn",),
-    restart: ("coscheduling-backend",),
     lost_place: ("yunikorn",),
     lost_member: ("coscheduling-backend", "kueue"),
     admitted: ("kueue",),
