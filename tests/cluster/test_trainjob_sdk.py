@@ -27,13 +27,7 @@ NAMESPACE = "trainjobs-sdk"
 JOBS = 20
 NODES = ("node-0", "node-1")
 SDK_NAMESPACE = "trainjobs-of-sdk"
-SHIPPED = {
-    "deepspeed-distributed",
-    "jax-distributed",
-    "mlx-distributed",
-    "torch-distributed",
-    "xgboost-distributed",
-}
+SHIPPED = {f"{each}-distributed" for each in ("deepspeed", "jax", "mlx", "torch", "xgboost")}
 
 
 def run_program(name: str) -> list[Path]:

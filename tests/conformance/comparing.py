@@ -25,6 +25,7 @@ NAMED = {
     "ports": "containerPort",
 }
 UNORDERED = {"tolerations"}
+EMPTY: Sequence[Any] = (None, {}, [], "")
 # Fields in which an empty object has a meaning.
 MEANT = {"emptyDir"}
 # Mappings in which an empty text is a value.
@@ -69,14 +70,10 @@ def plain(value: Any, key: str = "") -> Any:
         if key in TEXTS:
             return value
         members = {name: plain(member, name) for name, member in value.items() if name != "status"}
-        return {name: member for name, member in members.items() if name in MEANT or not is_empty(member)}
+        return {name: member for name, member in members.items() if name in MEANT or member not in EMPTY}
     if isinstance(value, list):
         return plain_list(value, key)
     return quantity(value) if key == "sizeLimit" else value
-
-
-def is_empty(value: Any) -> bool:
-    return value is None or value in ({}, [], "")
 
 
 def plain_list(values: Sequence[Any], key: str) -> Any:

@@ -44,19 +44,6 @@ def both(*predicates: Predicate) -> Predicate:
     return lambda found: all(predicate(found) for predicate in predicates)
 
 
-def is_output_prefix(found: Found) -> bool:
-    return added(found) and bool(found.ours == found.case["output_prefix"])
-
-
-def is_task(found: Found) -> bool:
-    """True if we add the annotation that names the Flyte node and the attempt."""
-    return added(found) and "execution" in json.loads(found.ours)
-
-
-def is_job_name(found: Found) -> bool:
-    return added(found) and bool(found.ours == found.job["metadata"]["name"])
-
-
 def is_nproc(found: Found) -> bool:
     """True if we add the author's nproc_per_node as text."""
     custom = found.case["template"]["custom"]
@@ -135,10 +122,6 @@ def role(found: Found) -> Json:
     return resources
 
 
-def with_role(found: Found) -> bool:
-    return bool(role(found))
-
-
 def role_asks_for_less(found: Found) -> bool:
     """True if the role requests only other resources. We keep the request of the task."""
     names = {
@@ -152,17 +135,9 @@ def role_asks_for_less(found: Found) -> bool:
     return bool(role(found)) and not nonzero & names.get(resource_of(found)[1], set())
 
 
-def unset(found: Found) -> bool:
-    return found.theirs in (MISSING, "0")
-
-
 def zero(found: Found) -> bool:
     amounts = found.theirs.values() if isinstance(found.theirs, dict) else [found.theirs]
     return set(amounts) == {"0"}
-
-
-def is_device(found: Found) -> bool:
-    return "/" in resource_of(found)[1]
 
 
 def renamed_gpu(found: Found) -> bool:
@@ -250,8 +225,14 @@ JOB = {
     "name": ("metadata.name", lambda found: NAME.fullmatch(found.ours) is not None),
     "identity": ("*metadata.labels[kfpytorch.flyte.org/job]", adds_text("[0-9a-f]{40}")),
     "managed-by": ("metadata.labels[app.kubernetes.io/*]", adds_text("flyte|flytekitplugins-kfpytorch")),
-    "output-prefix": ("metadata.annotations[kfpytorch.flyte.org/output-prefix]", is_output_prefix),
-    "task": ("metadata.annotations[kfpytorch.flyte.org/task]", is_task),
+    "output-prefix": (
+        "metadata.annotations[kfpytorch.flyte.org/output-prefix]",
+        lambda found: added(found) and found.ours == found.case["output_prefix"],
+    ),
+    "task": (
+        "metadata.annotations[kfpytorch.flyte.org/task]",
+        lambda found: added(found) and "execution" in json.loads(found.ours),
+    ),
     "owner": ("metadata.ownerReferences", left_out),
     "finalizer": ("metadata.finalizers", both(left_out, setting("inject-finalizer"))),
     "labels-of-pods": ("metadata.labels*", build_pod_predicate("labels")),
@@ -264,7 +245,10 @@ JOB = {
     ),
     "nproc-per-node": ("spec.nprocPerNode", is_nproc),
     "deprecated-nproc-per-node": ("spec.elasticPolicy.nProcPerNode", left_out),
-    "rendezvous-id": ("spec.elasticPolicy.rdzvId", is_job_name),
+    "rendezvous-id": (
+        "spec.elasticPolicy.rdzvId",
+        lambda found: added(found) and found.ours == found.job["metadata"]["name"],
+    ),
     "rendezvous-backend": ("spec.elasticPolicy.rdzvBackend", adds("c10d")),
     "restart-always": (f"{ROLE}.restartPolicy", becomes("Always", "OnFailure")),
     "port-names": (f"{POD}.containers[pytorch].ports[*].name", is_port_name),
@@ -291,13 +275,16 @@ RESOURCES = {
     "gpu-key": (f"{POD}.*ontainers[*].resources.*.gpu", left_out),
     "gpu-key-beside-name": (f"{POD}.*ontainers[*].resources.*[nvidia.com/gpu]", short_gpu),
     "inherited-sidecar": (f"{POD}.containers[*].resources*", primary_template),
-    "device-pairs": (f"{POD}.*ontainers[*].resources.*[*/*]", both(unset, is_device)),
+    "device-pairs": (
+        f"{POD}.*ontainers[*].resources.*[*/*]",
+        lambda found: found.theirs in (MISSING, "0") and "/" in resource_of(found)[1],
+    ),
     "sidecar-limits": (f"{POD}.containers[*].resources.limits*", both(left_out, on_sidecar, zero)),
 }
 PLACEMENT = {
     "gpu-name-tolerations": (f"{POD}.tolerations*", both(renamed_gpu, about_gpus)),
     "gpu-name-affinity": (f"{POD}.affinity*", both(renamed_gpu, about_gpus)),
-    "replica-resources-affinity": (f"{POD}.affinity*", both(with_role, about_gpus)),
+    "replica-resources-affinity": (f"{POD}.affinity*", both(lambda found: bool(role(found)), about_gpus)),
     "required-nodes": (f"{POD}.affinity.nodeAffinity.*.nodeSelectorTerms", joined_terms),
 }
 REFUSED = {

@@ -25,7 +25,6 @@ class Api:
 
     def __init__(self, server: str, authority: Path, token: str) -> None:
         self.server = server
-        self.authority = authority
         self.token = token
         self._trusted = ssl.create_default_context(cafile=str(authority))
         self._of_thread = threading.local()
@@ -119,9 +118,9 @@ class Api:
         listed: list[Manifest] = self._decode(self.request("GET", path, params=selectors))["items"]
         return listed
 
-    def delete(self, path: str, propagation: str = "Background") -> None:
+    def delete(self, path: str) -> None:
         """Delete an object, if it exists."""
-        answer = self.request("DELETE", path, params={"propagationPolicy": propagation})
+        answer = self.request("DELETE", path, params={"propagationPolicy": "Background"})
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._decode(answer)
 

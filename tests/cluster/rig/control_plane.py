@@ -159,9 +159,6 @@ class ControlPlane:
     def token(self, user: str) -> str:
         return self._tokens[user]
 
-    def api(self, user: str) -> Api:
-        return Api(self.server, self.authority.certificate, self.token(user))
-
     def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
         """Write a kubeconfig for a user; `server` replaces the URL of the API server, as for a proxy."""
         return self._kubeconfig(user, {"token": self.token(user)}, server)
