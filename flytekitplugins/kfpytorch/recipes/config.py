@@ -20,7 +20,7 @@ class Lora:
     Args:
         rank: The rank of the matrices of an adapter.
         alpha: The scale of an adapter; its output is multiplied by ``alpha / rank``.
-        dropout: The share of the inputs of an adapter that is dropped.
+        dropout: The share of an adapter's inputs that is set to 0 at random in the training.
         target_modules: The names of the layers that get an adapter, or ``"all-linear"``.
         four_bits: Load the model with four bits per weight (QLoRA). It needs a GPU and bitsandbytes.
     """
@@ -46,7 +46,7 @@ class Training:
 
     Args:
         output_dir: The directory for the model, or for the adapters with `lora`. Rank 0 writes it.
-        lora: Adapters. Default: all weights are trained.
+        lora: The adapters to train. Default: all weights are trained.
         epochs: The number of passes over the data.
         max_steps: The number of steps, instead of ``epochs``. A dataset without a length needs it.
         batch_size: The number of samples of each rank in a step.
@@ -91,7 +91,7 @@ class Training:
         return {**{key: value for key, value in named.items() if value is not None}, **self.options}
 
 
-# The argument of TRL's configs for each field.
+# The fields of `Training` by the names of the arguments of TRL's config classes.
 _TYPED: Final = {
     "output_dir": "output_dir",
     "num_train_epochs": "epochs",

@@ -111,7 +111,7 @@ def _train(method: _Method, training: Training, dataset: "Samples", **arguments:
     has_gpu = torch.cuda.is_available()
     arguments |= _build_adapter(training.lora, arguments["model"], has_gpu=has_gpu)
     config = getattr(trl, f"{method.trainer}Config")
-    # The model is saved after the training. TRL computes with bfloat16 by default, which is slow on a CPU.
+    # No checkpoints: the model is saved once, after the training. TRL's default bfloat16 is slow on a CPU.
     defaults = {
         "save_strategy": "no",
         "use_cpu": not has_gpu,
@@ -147,7 +147,7 @@ def _import_trl() -> Any:
 
 
 def _check_columns(method: _Method, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
-    """Yield a problem if the dataset lacks columns: it needs all of one of the method's alternative sets."""
+    """Yield a problem unless the dataset contains all columns of one of the method's alternative sets."""
     columns = _read_columns(dataset)
     sets = [*method.columns]
     if text := training.options.get("dataset_text_field"):
