@@ -45,7 +45,8 @@ class RunPolicy(ConfigPart):
             name. Default: none. The kfpytorch backend deletes pending and running pods in any case.
         ttl_seconds_after_finished: Seconds between the end of the job and the deletion of the job object.
             Default: the setting ``ttl-after-finished`` of the platform.
-        active_deadline_seconds: Maximum run time in seconds; then the job fails. Default: no limit.
+        active_deadline_seconds: Maximum run time of the job in seconds. A job that runs longer fails.
+            Default: no limit.
         backoff_limit: The job fails when the restarts of all running replicas together reach this number.
             Replicas with restart policy NEVER do not count. Default: no limit. To set a number for each
             replica, use ``num_retries`` of `Master` and `Worker`.
@@ -65,12 +66,15 @@ class RunPolicy(ConfigPart):
 
 
 def _read_run_policy(value: object) -> object:
-    """Return a valid `RunPolicy` unchanged, or one from a dict with its fields; None for an empty dict."""
+    """Return `value` if it is a valid `RunPolicy`, and convert a dict with its fields to a `RunPolicy`.
+
+    Return None for an empty dict.
+    """
     if not isinstance(value, Mapping):
         return build_config_reader(RunPolicy)(value)
     policy = RunPolicy(**{name: value[name] for name in RunPolicy.readers if name in value})
     require_no_problems([*policy.problems(), *find_unknown_fields(RunPolicy, value)])
-    # As upstream, an empty dict sets no run policy, whereas RunPolicy() sets one with all defaults.
+    # As in flytekit's own plugin, an empty dict sets no run policy. RunPolicy() sets one with all defaults.
     return policy if value else None
 
 
@@ -112,7 +116,7 @@ class _Role(ConfigPart):
     }
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        role: Any = self  # The subclasses have `restart_policy`, at different positions.
+        role: Any = self  # Only the subclasses define the field `restart_policy`.
         if {"restart_policy", "num_retries"} <= sound and (remedy := retries.find_contradiction(role)):
             yield ConfigProblem("num_retries", self.num_retries, remedy)
         given = (self.requests, self.limits, self.resources)
@@ -126,13 +130,13 @@ class _Role(ConfigPart):
     def find_excess_requests(self) -> Iterator[ConfigProblem]:
         """Yield a problem for each request above its limit.
 
-        Only a request for GPUs is an error. Flyte lowers the others to the limit.
+        The config rejects only an excess request for GPUs. Flyte lowers any other request to its limit.
         """
         name = "requests" if self.resources is None else "resources"
         yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
-        """Return requests and limits of a replica: ``requests`` and ``limits``, or those in ``resources``."""
+        """Return the requests and limits of a replica, from ``resources`` if this field is set."""
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split_resources(self.resources)
@@ -301,14 +305,13 @@ class Elastic(Config):
         nproc_per_node: The number of processes on each node. ``"gpu"`` and ``"cpu"`` are the number of GPUs
             or processors of a node, as in ``torchrun``. ``"auto"`` is the number of GPUs, or of processors on
             a node without GPUs. For several nodes, the plugin replaces these words at registration by a
-            number, which it derives from the resources of the task. A number larger than that of the GPUs
-            that the task requests is an error.
+            number, which it derives from the resources of the task. If the task requests GPUs, a number of
+            processes above the number of GPUs is an error.
         start_method: How the launcher starts the processes: ``"spawn"`` (they share nothing with the
             launcher) or ``"fork"`` (they start as copies of the launcher).
-        monitor_interval: Maximum number of seconds between two checks that the processes run, also with a
-            fraction such as 0.5.
-        max_restarts: The number of times that all processes restart together after the failure of one of
-            them.
+        monitor_interval: Maximum number of seconds between two checks whether the processes still run. It
+            can be a fraction such as 0.5.
+        max_restarts: The number of times that all processes restart together after one of them has failed.
         rdzv_configs: Configuration of torch's c10d rendezvous; timeouts in seconds. By default, the nodes of
             the task have 15 minutes to join, because images can be pulled and Kubernetes nodes added first.
             An unknown key that resembles a known one is an error; other unknown keys are passed to torch.

@@ -16,7 +16,7 @@ from flytekitplugins.kfpytorch.problems import (
 )
 from flytekitplugins.kfpytorch.validators import Reader, find_problems, is_list
 
-# Stands for the default of a field that has none.
+# A marker for a field without a default. The marker cannot be None, which is the default of many fields.
 _REQUIRED: Final = object()
 
 
@@ -24,7 +24,7 @@ class Config:
     """The base class of all configs. A config checks its fields when it is constructed."""
 
     readers: ClassVar[Mapping[str, Reader]]
-    """The reader of each field. A field with the default None also accepts None."""
+    """The function that checks each field (see `validators`). A field with the default None accepts None."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -38,7 +38,7 @@ class Config:
         require_valid(type(self).__name__, self.problems())
 
     def problems(self) -> list[ConfigProblem]:
-        """Return the problems of all fields, and normalize the valid fields in place. Raise no error."""
+        """Return the problems of all fields, and normalize the valid fields in place, without an error."""
         found = {name: self._read_field(name, reader) for name, reader in self.readers.items()}
         sound = {name for name, problems in found.items() if not problems}
         return [
@@ -50,11 +50,14 @@ class Config:
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
         given = getattr(self, name)
         if given is None and getattr(type(self), name, _REQUIRED) is None:
-            return []  # None is the default.
+            return []  # A field with the default None accepts None.
         return find_problems(name, lambda value: setattr(self, name, reader(value)), given)
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
-        """Yield a problem for each contradiction between fields. `sound` has the names of valid fields."""
+        """Yield a problem for each contradiction between fields.
+
+        `sound` contains the names of the fields with valid values. Other fields are not compared.
+        """
         return iter(())
 
 
@@ -70,15 +73,16 @@ def find_unknown_fields(cls: type[Config], given: Mapping[Any, object]) -> Itera
 class ConfigPart(Config):
     """The base class of a config that is the value of a field of another config.
 
-    Its construction raises no error. The outer config raises one error with the problems of both.
+    The construction of a `ConfigPart` raises no error. The outer config raises one error, with its own
+    problems and those of its parts.
     """
 
     def __post_init__(self) -> None:
-        self.problems()  # Normalizes the values.
+        self.problems()  # The call normalizes the values.
 
 
 def build_config_reader(cls: type[Config]) -> Reader:
-    """Return a function that returns its argument if it is a valid `cls`, and else raises `InvalidValue`."""
+    """Return a function that returns a valid `cls` unchanged and raises `InvalidValue` for any other."""
 
     def read(value: object) -> object:
         if not isinstance(value, cls):
@@ -90,7 +94,7 @@ def build_config_reader(cls: type[Config]) -> Reader:
 
 
 def encode_value(value: Any) -> Any:
-    """Return a value as dicts, lists and scalars. A kubernetes model becomes a dict as in a manifest."""
+    """Convert a value to dicts, lists and scalars. A kubernetes model becomes a dict as in a manifest."""
     fields = read_fields(value)
     if fields is not None:
         return {name: encode_value(item) for name, item in fields.items()}

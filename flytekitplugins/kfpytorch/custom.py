@@ -20,8 +20,9 @@ RDZV_BACKEND: Final = "c10d"
 
 
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: str(role.image)) -> Custom:
-    """Encode a valid `PyTorch` config with a number of workers, as protobuf JSON without zero values.
+    """Encode a valid `PyTorch` config, in which the number of workers is set, as protobuf JSON.
 
+    The result does not contain zero values, because proto3 does not distinguish them from unset fields.
     `resolve_image` returns the image name of a role whose `image` is set (a name or an ``ImageSpec``).
     """
     restarts = config.restarts()
@@ -40,9 +41,9 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: s
 
 
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
-    """Encode a valid `Elastic` config that needs an operator, as protobuf JSON without zero values.
+    """Encode a valid `Elastic` config of a task that needs an operator, as protobuf JSON.
 
-    `nproc_per_node` is required if the config has a word such as ``"gpu"`` instead of a number.
+    `nproc_per_node` is required if the config contains a word such as ``"gpu"`` instead of the number.
     """
     low, high = config.min_max_nodes()
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
@@ -60,9 +61,10 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 
 
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
-    """Yield a sentence for each setting without effect: a request above its limit, or a 0 in the run policy.
+    """Yield a sentence for each setting of `config` that has no effect.
 
-    For a task in an ordinary pod, these are instead the options of a PyTorchJob or TrainJob, such as `gang`.
+    A request above its limit and a 0 in the run policy have no effect. For a task in an ordinary pod, yield
+    instead the options of a PyTorchJob or TrainJob, such as `gang`.
     """
     if isinstance(config, Elastic) and config.is_standalone():
         yield from _iter_job_options(config)
@@ -121,7 +123,7 @@ def encode_extension(config: PyTorch | Elastic) -> dict[str, Any]:
             content[name] = encode_value(given) or None
     if all(part is None for part in content.values()):
         return {}
-    from kfpytorch_idl.v1 import task_pb2  # Only configs with an option of this format need it.
+    from kfpytorch_idl.v1 import task_pb2  # Most configs do not need this module.
 
     message = ParseDict({"version": VERSION, **content}, task_pb2.TaskExtension())
     return {KEY: MessageToDict(message)}

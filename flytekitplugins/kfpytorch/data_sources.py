@@ -26,7 +26,7 @@ def _check_variable(name: object, value: object) -> Iterator[ConfigProblem]:
     if not (isinstance(name, str) and isinstance(value, str)):
         yield ConfigProblem("", value, "a variable and its value must be text")
     elif remedy := data_sources.find_variable_remedy(name, value):
-        # The value may be a credential.
+        # The message does not contain the value, which may be a credential.
         yield ConfigProblem("", "...", remedy)
 
 
@@ -131,7 +131,10 @@ class Storage(ConfigPart):
 
 
 def _build_short_reader(cls: type[ConfigPart], build: Callable[[str], ConfigPart]) -> Reader:
-    """Return a function that returns a valid `cls`, or builds it from text, or raises `InvalidValue`."""
+    """Return a function that accepts a valid `cls`, or text from which `build` creates a valid `cls`.
+
+    The function returns the `cls`, and raises `InvalidValue` for any other value.
+    """
 
     def read(value: object) -> object:
         return build_config_reader(cls)(build(value) if isinstance(value, str) else value)
@@ -162,9 +165,9 @@ def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
 
 
 def check_pod(options: Any) -> Iterator[ConfigProblem]:
-    """Yield a problem for each data set or model in `options` of a task that runs in an ordinary pod.
+    """Yield a problem for the data set and the model of a task that runs in an ordinary pod.
 
-    The reason is that an ordinary pod loads none.
+    Nothing is loaded for an ordinary pod. `options` is the `TrainJob` of the task, or None.
     """
     for name in data_sources.PATHS:
         if (source := getattr(options, name, None)) is not None:

@@ -24,7 +24,7 @@ _RESOURCES: Final[Mapping[str, validators.Reader]] = {
 }
 _ARGUMENTS: Final[Mapping[str, validators.Reader]] = {
     **_RESOURCES,
-    # Kubernetes rejects a number, and flytekit reports it only at registration, or not at all.
+    # Kubernetes accepts only text. flytekit reports other values only at registration, or not at all.
     "environment": validators.build_mapping_reader(_check_variable, "must be a dict of texts"),
     "pod_template": validators.build_check_reader(
         lambda value: isinstance(value, PodTemplate), "must be a PodTemplate(...)"
@@ -33,7 +33,7 @@ _ARGUMENTS: Final[Mapping[str, validators.Reader]] = {
 
 
 def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
-    """Check a config together with the arguments of ``@task``; raise a `ConfigError` with all problems."""
+    """Raise a `ConfigError` if a config is invalid, alone or together with the arguments of ``@task``."""
     found = _find_problems(config)
     for name, read in _ARGUMENTS.items():
         if arguments.get(name) is not None:
@@ -49,14 +49,14 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
 
 
 def require_valid_config(config: PyTorch | Elastic) -> None:
-    """Check a config that replaces that of an existing task; raise a `ConfigError` with all problems."""
+    """Raise a `ConfigError` if a task cannot use a config. The arguments of ``@task`` are not checked."""
     require_valid(type(config).__name__, _find_problems(config))
 
 
 def _find_problems(config: PyTorch | Elastic) -> list[ConfigProblem]:
-    """Return the problems of a config that a task uses.
+    """Return the problems of the config of a task.
 
-    Such a config must contain the number of workers, which a config may omit until a task uses it.
+    A `PyTorch` config without a number of workers is valid, but a task cannot use it.
     """
     found = config.problems()
     worker: object = getattr(config, "worker", None)
@@ -74,9 +74,9 @@ def needs_shared_memory(config: PyTorch | Elastic, shared_memory: object) -> boo
 def count_processes(task: Any) -> int:
     """Return the number of processes per node of an `Elastic` task: its `nproc_per_node` as a number.
 
-    ``"gpu"`` counts the GPUs of a replica. ``"cpu"`` counts its whole CPUs; the result is at least 1.
-    ``"auto"`` counts its GPUs, or its CPUs if it has no GPU. The registered task contains the number, so
-    overrides in a workflow cannot change it.
+    ``"gpu"`` is the number of GPUs of a replica. ``"cpu"`` is the number of its whole CPUs, at least 1.
+    ``"auto"`` is the number of its GPUs, or of its CPUs if it has no GPU. The registered task contains the
+    result, so overrides in a workflow cannot change it.
 
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.
@@ -102,8 +102,8 @@ def _read_amounts(
 ) -> dict[str, Quantity]:
     """Return the amount of each resource of a replica: its limit, or its request if it has no limit.
 
-    Values that are not quantities are left out. The resources of the pod template are read only if the task
-    has none, because flytekit replaces them by those of the task.
+    The result does not contain values that are not quantities. It contains the resources of the pod template
+    only if the task has no resources, because flytekit replaces those of the template with those of the task.
     """
     stated = {**_list_resources(requests), **_list_resources(limits)} or pods.read_resources(template)
     return {

@@ -66,7 +66,7 @@ class Gang(ConfigPart):
 
 
 def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigProblem]:
-    """Yield a problem if ``min_member`` is set and is not between `low` and `high`, numbers of replicas."""
+    """Yield a problem if ``min_member`` is set and is not a number of replicas from `low` to `high`."""
     least = None if gang is None else gang.min_member
     if least is not None and not low <= least <= high:
         remedy = f"must be from {low}, with which training begins, to {high}, all replicas of the task"
@@ -114,8 +114,8 @@ class TrainJob(ConfigPart):
             ``runtime``, this runtime must have the job ``dataset-initializer``.
         model: A model that Trainer loads before the nodes start: a URI or a `Model`. If you set ``runtime``,
             this runtime must have the job ``model-initializer``.
-        storage: The volume for the data set and the model: a size such as ``"50Gi"``, or a `Storage`. Not
-            together with ``runtime``.
+        storage: The volume for the data set and the model: a size such as ``"50Gi"``, or a `Storage`. It
+            cannot be combined with ``runtime``.
         framework: ``"torch"``, ``"jax"`` or ``"mpi"``. With ``"jax"``, each process has the environment
             variables that ``jax.distributed.initialize`` reads. With ``"mpi"``, mpirun of Open MPI starts the
             processes, and the image must contain Open MPI and sshd.
@@ -155,9 +155,9 @@ class TrainJob(ConfigPart):
 
 
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
-    """Yield a problem if `train_job` has a success policy that a job of `nodes` nodes cannot have.
+    """Yield a problem if the success policy of `train_job` contains indexes above the last of `nodes` nodes.
 
-    `nodes` is None for an `Elastic` task, which cannot have any success policy.
+    `nodes` is None for an `Elastic` task. For such a task, every success policy is a problem.
     """
     policy = train_job.success_policy if train_job is not None else None
     if policy is None:

@@ -27,7 +27,7 @@ def get_framework(config: "PyTorch | Elastic") -> str:
 def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]:
     """Yield a problem for each setting of an `Elastic` config that its framework does not support.
 
-    `sound` has the names of the fields with valid values; other fields are not checked.
+    `sound` contains the names of the fields with valid values. Other fields are not checked.
     """
     framework = get_framework(config)
     if framework == TORCH:
@@ -49,9 +49,10 @@ def check_elastic(config: "Elastic", sound: Set[str]) -> Iterator[ConfigProblem]
 def check_launcher(
     train_job: "TrainJob | None", field: str, value: object, nodes: int
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem for each setting that an MPI job cannot have, such as a topology; none for other jobs.
+    """Yield a problem for each setting that conflicts with the launcher of an MPI job, such as a topology.
 
-    It cannot have one node, either; `field` and `value` are the config's setting for the number of `nodes`.
+    A single node is a problem, too. `field` and `value` are the name and the value of the setting that
+    determines the number of `nodes`. For jobs of other frameworks, yield nothing.
     """
     if train_job is None or train_job.framework != MPI:
         return

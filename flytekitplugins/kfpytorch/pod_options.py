@@ -24,7 +24,7 @@ def _check_label(key: object, value: object) -> Iterator[ConfigProblem]:
         yield ConfigProblem("", value, f"the value of a label is {labels.VALUE}")
 
 
-# The keys of Kubernetes. `toleration_seconds`, the name in kubernetes models, is accepted as well.
+# The keys in a manifest, and `toleration_seconds`, the name of `tolerationSeconds` in kubernetes models.
 _TOLERATION: Final[Mapping[object, Reader]] = {
     "key": validators.read_text,
     "operator": validators.build_choice_reader("Exists", "Equal"),

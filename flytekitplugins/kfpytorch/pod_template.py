@@ -21,7 +21,10 @@ _WAY_OUT: Final = "set increase_shared_mem=False in the task config"
 
 
 def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
-    """Yield a sentence for each reason why `build` cannot build `template`."""
+    """Yield a sentence for each reason why `build` cannot use `template`.
+
+    Unknown and missing fields are not included: only `build` finds them.
+    """
     if template is None or template.pod_spec is None:
         return
     spec = template.pod_spec
@@ -46,7 +49,7 @@ def _find_conflicts(spec: object, primary: str) -> Iterator[str]:
 
 
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
-    """Return the resources of the primary container: the limit of each, or the request if it has no limit.
+    """Return the amount of each resource of the primary container: its limit, or its request without one.
 
     The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
     """
@@ -60,7 +63,7 @@ def read_resources(template: PodTemplate | None) -> dict[str, object]:
 def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate | None:
     """Return the template that flytekit serializes: `template` itself if no change is necessary.
 
-    With `shared_memory`, memory is mounted on ``/dev/shm`` of the primary container of a copy.
+    If `shared_memory` is true, return a copy whose primary container has memory mounted on ``/dev/shm``.
 
     Raises:
         ValueError: If a pod spec given as a dict has an unknown field or lacks a required one, or if the
@@ -79,7 +82,7 @@ def build(template: PodTemplate | None, *, shared_memory: bool) -> PodTemplate |
 def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     """Mount memory on ``/dev/shm`` of the primary container of `pod_template`, in place.
 
-    The function has the name of one in flytekit's own plugin, for code that imports it.
+    flytekit's own plugin has a function with this name, which other code may import.
 
     Raises:
         ValueError: If the template conflicts with the shared memory. It is not changed in this case.
@@ -95,16 +98,16 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
         primary = models.V1Container(name=pod_template.primary_container_name)
         spec.containers = [*_list_items(spec, "containers"), primary]
         primary = spec.containers[-1]
-    # New lists instead of append, because newer kubernetes models copy the lists that they receive.
+    # Assign new lists: newer kubernetes models copy the lists that they receive, so append has no effect.
     primary.volume_mounts = [*(primary.volume_mounts or []), mount]
     spec.volumes = [*(spec.volumes or []), volume]
     pod_template.pod_spec = spec
 
 
 def serialize_default_pod(container: Container) -> K8sPod:
-    """Return the pod of a task without a template, with shared memory, as flytekit serializes it.
+    """Return the pod that flytekit serializes for a task with shared memory and without a pod template.
 
-    flytekit itself imports kubernetes for this, which takes about half a second.
+    flytekit would import kubernetes for this, which takes about half a second. This function does not.
     """
     resources = {
         part: {
@@ -142,7 +145,7 @@ def _list_items(holder: object, name: str) -> list[Any]:
 def _get_field(holder: object, name: str) -> Any:
     """Return a field of a kubernetes model or a dict; None if it is absent. `name` is in snake_case.
 
-    A dict may have the key in camelCase, which takes precedence, or in snake_case.
+    The key of a dict may be in camelCase or in snake_case. If both exist, the one in camelCase is read.
     """
     if not isinstance(holder, Mapping):
         return getattr(holder, name, None)
@@ -150,13 +153,14 @@ def _get_field(holder: object, name: str) -> Any:
     return holder.get(first + "".join(word.capitalize() for word in rest), holder.get(name))
 
 
-# `list[X]` and `dict(str, X)` up to kubernetes 36, `List[X]` and `Dict[str, X]` since 37.
+# The types in kubernetes models: `list[X]` and `dict(str, X)` up to version 36 of the package kubernetes,
+# `List[X]` and `Dict[str, X]` from version 37.
 _LIST: Final = re.compile(r"[lL]ist\[(.*)\]")
 _DICT: Final = re.compile(r"(?:dict\(|Dict\[)\w+, (.*)[\])]")
 
 
 def _import_models() -> Any:
-    from kubernetes.client import models  # Takes most of a second; most processes do not need it.
+    from kubernetes.client import models  # The import takes most of a second.
 
     return models
 

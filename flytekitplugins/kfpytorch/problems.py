@@ -23,7 +23,7 @@ _SHOWN: Final = 80
 
 
 class InvalidValue(Exception):
-    """The error that a value of a config is invalid, with one or more problems."""
+    """A value of a config is invalid. The error contains one or more problems."""
 
     def __init__(self, *problems: ConfigProblem) -> None:
         super().__init__(*problems)
@@ -50,32 +50,35 @@ class ConfigError(ValueError):
 
 
 def require_valid(owner: str, problems: Iterable[ConfigProblem | str]) -> None:
-    """Raise a `ConfigError` with all of `problems` of the config class `owner`, if there are any."""
+    """Raise a `ConfigError` with all `problems`, if there are any. `owner` names the config class."""
     if found := [*problems]:
         raise ConfigError(owner, found)
 
 
 def build_invalid_value(value: object, remedy: str) -> InvalidValue:
-    """Return an `InvalidValue` error with one problem: the value itself, not a part of it, is invalid."""
+    """Return an `InvalidValue` error with one problem, which concerns `value` itself, not a part of it."""
     return InvalidValue(ConfigProblem("", value, remedy))
 
 
 def require_no_problems(problems: Iterable[ConfigProblem]) -> None:
-    """Raise an `InvalidValue` with all of `problems`, if there are any."""
+    """Raise an `InvalidValue` with all `problems`, if there are any."""
     if found := [*problems]:
         raise InvalidValue(*found)
 
 
 def add_prefix(field: str, problems: Iterable[ConfigProblem]) -> Iterator[ConfigProblem]:
-    """Yield `problems` with the name of the outer field `field` before their paths."""
+    """Yield each of `problems` with the name of the outer field `field` before its path."""
     for problem in problems:
         joint = "." if problem.path and not problem.path.startswith("[") else ""
         yield problem._replace(path=f"{field}{joint}{problem.path}")
 
 
 def suggest_name(name: object, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """Return ``; did you mean 'x'?`` with the most similar known name, or an empty string."""
-    from difflib import get_close_matches  # Only messages need it.
+    """Return ``; did you mean 'x'?`` with the most similar name in `known`; empty if none is similar.
+
+    `cutoff` is the minimum similarity, from 0 to 1.
+    """
+    from difflib import get_close_matches  # Only error messages need this module.
 
     folded = {text.casefold(): text for text in known}
     matches = get_close_matches(str(name).casefold(), list(folded), n=1, cutoff=cutoff)

@@ -68,7 +68,10 @@ def is_quantity(value: object) -> bool:
 
 
 def split_resources(resources: Any) -> tuple[Any, Any]:
-    """Split ``resources=`` into requests and limits: a field has one value for both, or both as a tuple."""
+    """Split ``resources=`` into requests and limits.
+
+    Each field has one value for both, or a pair ``(request, limit)``.
+    """
     requests, limits = {}, {}
     for name in RESOURCE_FIELDS:
         value = getattr(resources, name)

@@ -1,4 +1,4 @@
-"""Translate ``num_retries`` to the operator: a restart policy per role, and one limit for the job.
+"""Translate ``num_retries`` into settings of the operator: a restart policy per role, and one job limit.
 
 The operator does not count restarts per replica. It adds up the restarts of the containers of all running
 pods, in roles with a policy other than NEVER. It fails the job once this sum reaches a ``backoffLimit`` of 1
@@ -22,7 +22,7 @@ class RoleRetries(Protocol):
 
 
 class RestartSettings(NamedTuple):
-    """The restart settings for the operator. ``None`` means that the job does not get the setting."""
+    """The restart settings of a job for the operator. A setting is None if the job leaves it unset."""
 
     master: RestartPolicy | str | None
     worker: RestartPolicy | str | None
@@ -33,9 +33,8 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     """Return restart policies and a limit with which each replica can restart ``num_retries`` times.
 
     A role without ``num_retries`` takes the number of the other role: when one rank fails, its peers lose
-    their connection and fail with it. A role without a policy restarts after failure, or never if the
-    number is 0.
-    If neither role has a number, the result has the policies of the roles and no limit.
+    their connection and fail with it. A role without a policy restarts after a failure, or never if its
+    number is 0. If neither role has a number, return the policies of the roles, and no limit.
     """
     master_retries = worker.num_retries if master.num_retries is None else master.num_retries
     worker_retries = master.num_retries if worker.num_retries is None else worker.num_retries
@@ -48,8 +47,8 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     )
     allowed = 0 if restarts.master is RestartPolicy.NEVER else master_retries
     allowed += 0 if restarts.worker is RestartPolicy.NEVER else workers * worker_retries
-    # The sum is 0 if no replica is restarted, or if a role with FAILURE takes the 0 of the other role. In the
-    # second case, the restarts have no limit.
+    # If `allowed` is 0, the job gets no limit. Usually both policies are NEVER then. But if a role with the
+    # policy FAILURE takes the 0 of the other role, the operator restarts its replicas without a limit.
     return restarts._replace(backoff_limit=min(allowed + 1, INT32_MAX)) if allowed else restarts
 
 
@@ -58,7 +57,7 @@ def _get_policy(retries: int) -> RestartPolicy:
 
 
 def find_contradiction(role: RoleRetries) -> str | None:
-    """Return a message if the number of retries of a role contradicts its restart policy, else None."""
+    """Return a message if the number of retries of a role contradicts its restart policy; otherwise None."""
     policy = None if role.num_retries is None else _get_policy(role.num_retries)
     if policy is None or role.restart_policy in (None, policy):
         return None
@@ -70,7 +69,7 @@ def check_max_restarts(
 ) -> Iterator[ConfigProblem]:
     """Yield a problem if another setting contradicts ``max_restarts`` of `train_job`, a `TrainJob` or None.
 
-    Such settings are ``num_retries`` or a policy of `roles`, and `backoff_limit`.
+    The other settings are ``num_retries`` and ``restart_policy`` of each of `roles`, and `backoff_limit`.
     """
     max_restarts: int | None = getattr(train_job, "max_restarts", None)
     if max_restarts is None:

@@ -23,36 +23,36 @@ from flytekitplugins.kfpytorch.problems import ConfigError, ConfigProblem
 from flytekitplugins.kfpytorch.worker import TORCH_IMPORT_ERROR_MESSAGE, loading
 from kfpytorch_common.loaded_modules import find_loaded
 
-# The names of the module `task` of flytekit's own plugin.
+# flytekit's own plugin has a module `task` with these names.
 __all__ = [
     "TORCH_IMPORT_ERROR_MESSAGE", "CleanPodPolicy", "Elastic", "Master", "PyTorch", "PyTorchFunctionTask",
     "PytorchElasticFunctionTask", "RestartPolicy", "RunPolicy", "Worker",
 ]  # fmt: skip
 
-# The version of the layout of `custom`; Flyte's backend interprets version 0 differently.
+# The version of the format of `custom`. Flyte's backend reads version 0 in another format.
 _TASK_TYPE_VERSION: Final = 1
 
 C = TypeVar("C", PyTorch, Elastic)
 
 
 class _DistributedTask(PythonFunctionTask[C]):
-    """Base of `PyTorch` and `Elastic` tasks: checks the config, and builds the pod template when needed."""
+    """The base class of tasks, which checks the config and builds the pod template on first access."""
 
     _TASK_TYPE: ClassVar[str] = "pytorch"
 
     author_pod: PodTemplate | None
-    """The pod template that the author passed to ``@task``, or one that was assigned later."""
+    """The pod template that the author passed to ``@task``, or that code assigned to `pod_template` later."""
     _is_pod_final: bool
-    """True if `pod_template` was assigned."""
+    """True if code assigned `pod_template`. Shared memory is not added to such a template."""
     _pod: PodTemplate | None
     _pod_built_for: bool | None
-    """The argument `shared_memory` with which `_pod` was built; None if it was not built."""
+    """The value of `shared_memory` for which `_pod` was built; None if `_pod` was not built."""
     _checked_config: C
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
         definition.require_valid_task(task_config, kwargs)
         self.globals_at_definition = loading.read_plain_globals(task_function)
-        if find_loaded("torch"):  # Otherwise no task of this process can use `torch.nn.Module` in its types.
+        if find_loaded("torch"):  # Without torch, no task of this process has the type `torch.nn.Module`.
             import_module("flytekitplugins.kfpytorch.torch_models").register()
         super().__init__(
             task_config=task_config,
@@ -65,7 +65,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @property
     def _task_config(self) -> C:
-        """The config. flytekit sets it at definition, and in ``with_overrides(task_config=...)``."""
+        """The config, which flytekit sets at definition and in ``with_overrides(task_config=...)``."""
         return self._checked_config
 
     @_task_config.setter
@@ -96,18 +96,18 @@ class _DistributedTask(PythonFunctionTask[C]):
         self._is_pod_final = True
 
     def _has_default_pod(self) -> bool:
-        """True if the pod template only adds shared memory, so that kubernetes is not needed.
+        """True if the pod template only adds shared memory, so that it is not necessary to import kubernetes.
 
-        False if code has read `pod_template`, which may have changed it.
+        Return False after `pod_template` was read, because the reader may have changed the template.
         """
         is_untouched = self._pod_built_for is None and not self._is_pod_final
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
         return is_untouched and wanted and self.author_pod is None
 
     def _get_container(self, settings: SerializationSettings) -> Container:
-        """Return the container of the replicas, with amounts such as ``gpu=1`` as text.
+        """Return the container of the replicas, with resource amounts such as ``gpu=1`` as text.
 
-        flytekit keeps numbers, which the models of newer kubernetes packages reject.
+        flytekit does not convert numbers to text, and the models of newer kubernetes packages reject numbers.
         """
         container: Container = super()._get_container(settings)
         for entry in (*container.resources.limits, *container.resources.requests):
@@ -125,7 +125,10 @@ class _DistributedTask(PythonFunctionTask[C]):
         return super().get_k8s_pod(settings)
 
     def get_config(self, settings: SerializationSettings) -> dict[str, str]:
-        """Return the name of the primary container if the replicas have a pod template."""
+        """Return the `config` field of the task template.
+
+        It contains the name of the primary container if the replicas have a pod template, otherwise nothing.
+        """
         if self._has_default_pod():
             return {"primary_container_name": PRIMARY_CONTAINER_DEFAULT_NAME}
         config: dict[str, str] = super().get_config(settings)
@@ -136,19 +139,23 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
     """A function that runs on a master and workers: a PyTorchJob or TrainJob in a cluster."""
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function on the replica of this pod, or locally, and return the result of rank 0.
+        """Run the function as the replica of this pod, or in a local run, and return the result of rank 0.
 
         Raises:
-            IgnoreOutputs: On every other rank; its result is discarded.
+            IgnoreOutputs: In a pod, on every rank except 0, whose result is the only one that Flyte stores.
         """
         if self.execution_mode is not self.ExecutionBehavior.DEFAULT:
-            return super().execute(**kwargs)  # @dynamic: flytekit compiles what the function returns.
+            return super().execute(**kwargs)  # For @dynamic, flytekit runs the function itself.
         from flytekitplugins.kfpytorch.worker import launch
 
         return launch.run_pytorch(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any]:
-        """Return the `custom` field of the template; raise a `ConfigError` if the config is now invalid."""
+        """Return the `custom` field of the task template.
+
+        Raises:
+            ConfigError: If the config was changed and is invalid.
+        """
         definition.require_valid_config(self.task_config)
         return custom.encode_pytorch(self.task_config, lambda role: self._resolve_image(role, settings))
 
@@ -157,7 +164,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
             update_image_spec_copy_handling(role.image, settings)
         try:
             name: str = get_registerable_container_image(role.image, settings.image_config or ImageConfig())
-        except AssertionError as error:  # flytekit raises it for a placeholder that it cannot replace.
+        except AssertionError as error:  # The name contains a placeholder that flytekit cannot replace.
             field = "master.image" if isinstance(role, Master) else "worker.image"
             raise ConfigError(self.name, [ConfigProblem(field, role.image, str(error))]) from error
         return name
@@ -188,10 +195,12 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
     def execute(self, **kwargs: Any) -> Any:
         """Run the function on the node of this pod, or on all nodes in a local run.
 
+        Return the result of rank 0.
+
         Raises:
             FlyteRecoverableException: If the root cause is a recoverable failure.
-            FlyteUserRuntimeException: If a rank failed otherwise.
-            IgnoreOutputs: On every node that does not run rank 0.
+            FlyteUserRuntimeException: If the root cause is any other failure of a rank.
+            IgnoreOutputs: In a pod, if rank 0 runs on another node.
         """
         return self._execute(**kwargs)
 
@@ -201,10 +210,10 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return launch.run_elastic(self, kwargs)
 
     def get_custom(self, settings: SerializationSettings) -> dict[str, Any] | None:  # noqa: ARG002
-        """Return the `custom` field of the template, which is None for an ordinary pod.
+        """Return the `custom` field of the task template, which is None for an ordinary pod.
 
         Raises:
-            ConfigError: If the config was changed and is now invalid.
+            ConfigError: If the config was changed and is invalid.
         """
         self.task_config.check()
         if self.task_config.is_standalone():
@@ -212,7 +221,8 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         return custom.encode_elastic(self.task_config, definition.count_processes(self))
 
 
-# Names of flytekit's own module that the package `worker` defines; imported on first access.
+# The names in `task` of flytekit's own plugin that are defined in the package `worker` here. They are
+# imported on first access.
 _ELSEWHERE: Final = {"ElasticWorkerResult": "worker.result", "spawn_helper": "worker.replica"}
 
 

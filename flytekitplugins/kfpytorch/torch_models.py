@@ -12,9 +12,9 @@ from flytekit.models.literals import Literal
 class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
     """flytekit's transformer for `torch.nn.Module`, but able to load whole pickled modules, not only weights.
 
-    flytekit saves the whole module, and its own transformer loads only weights with torch 2.6 and newer.
-    Loading a module can run code, as with the pickles that flytekit reads for other Python types. Modules
-    and pickles come from the storage of the execution.
+    flytekit saves the whole module. With torch 2.6 and newer, its own transformer can load only weights.
+    Loading a whole module can run code, as with the pickles that flytekit reads for other Python types.
+    Modules and pickles come from the storage of the execution.
     """
 
     def to_python_value(

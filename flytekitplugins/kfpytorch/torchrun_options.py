@@ -42,7 +42,7 @@ _RDZV_POSITIVE: Final = (
     "keep_alive_interval", "keep_alive_max_attempt",
 )  # fmt: skip
 _RDZV_KNOWN: Final = (*_RDZV_POSITIVE, "cas_backoff_max_seconds", "is_host", "rank", "store_type")
-# The keys that the plugin itself sets.
+# The keys that the plugin sets, so that an author cannot set them.
 _RDZV_TAKEN: Final = ("backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
 
 

@@ -54,7 +54,7 @@ def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reade
 
 
 def build_object_name_reader(kind: str) -> Reader:
-    """Return a function that accepts only the name of an object in the cluster; `kind` is for the message."""
+    """Return a reader that accepts only names of Kubernetes objects. `kind` is the word in its message."""
     return build_check_reader(
         lambda value: isinstance(value, str) and labels.is_subdomain(value),
         f"must be the name of {kind}: {labels.SUBDOMAIN}",
@@ -62,9 +62,10 @@ def build_object_name_reader(kind: str) -> Reader:
 
 
 def build_list_reader(read_item: Reader, remedy: str) -> Reader:
-    """Return a function that returns a list unchanged if `read_item` accepts each item, or raises an error.
+    """Return a function that returns a list unchanged if `read_item` accepts each item.
 
-    `remedy` is the message for a value that is no list.
+    For any other value, the function raises `InvalidValue`. `remedy` is the message for a value that is no
+    list.
     """
 
     def read(value: object) -> object:
@@ -81,9 +82,10 @@ def build_list_reader(read_item: Reader, remedy: str) -> Reader:
 
 
 def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], remedy: str) -> Reader:
-    """Return a function that returns a dict unchanged if no item has problems, or raises an error.
+    """Return a function that returns a dict unchanged if its items have no problems.
 
-    `check` returns the problems of a key and its value. `remedy` is the message for a value that is no dict.
+    For any other value, the function raises `InvalidValue`. `check` returns the problems of a key and its
+    value. `remedy` is the message for a value that is no dict.
     """
 
     def read(value: object) -> object:
@@ -98,7 +100,10 @@ def build_mapping_reader(check: Callable[[Any, Any], Iterable[ConfigProblem]], r
 
 
 def build_count_reader(low: int) -> Reader:
-    """Return a function that returns an integer >= `low`; it raises `InvalidValue` for others, also bools."""
+    """Return a function that returns an integer of at least `low` and raises `InvalidValue` for other values.
+
+    The function also rejects bools and integers that do not fit into an int32.
+    """
 
     def read(value: object) -> int:
         try:
@@ -115,7 +120,7 @@ def build_count_reader(low: int) -> Reader:
 
 
 def read_flag(value: object) -> bool:
-    """Return a flag, True, 1, False, 0 or None, as a bool. Text is invalid: ``"false"`` would be true."""
+    """Convert True, False, 1, 0 or None to a bool. Text is invalid, because ``"false"`` would be true."""
     if value is None or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise build_invalid_value(value, "must be True or False")
@@ -123,7 +128,7 @@ def read_flag(value: object) -> bool:
 
 def read_seconds(value: object) -> int | float:
     """Return `value` if it is a positive, finite number of seconds; otherwise raise `InvalidValue`."""
-    # torch's agent raises an AssertionError for 0.
+    # 0 is invalid, because torch's agent raises an AssertionError for it.
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return value
     raise build_invalid_value(value, "must be a number of seconds above 0")
@@ -151,9 +156,10 @@ def build_choice_reader(*known: str) -> Reader:
 
 
 def build_enum_reader(cls: type[E], aliases: Mapping[str, E]) -> Reader:
-    """Return a function that accepts a member of an enum, or its name in any case and with any separators.
+    """Return a function that converts the name of a member of an enum to the member.
 
-    `aliases` has further names, such as those of Kubernetes: letters only, in lower case.
+    The name may have any case and any separators. The function also accepts a member. `aliases` contains
+    further names, such as those of Kubernetes, in lower case and without separators.
     """
     names = {_strip_non_letters(item.name): item for item in cls} | dict(aliases)
 
