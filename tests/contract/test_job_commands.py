@@ -1,4 +1,4 @@
-"""The output and exit codes of `kfpytorch jobs, logs, cancel, nodes`."""
+"""The output and exit codes of `kfpytorch jobs, logs, cancel, nodes`, and the keys of their JSON output."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from scripted_cluster import format_time
@@ -16,8 +17,14 @@ from served_jobs import EXITED, NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, s
 from server_process import KFPYTORCH
 
 from backend_plugin import client
+from backend_plugin.cli import command_errors, inspect_commands, tables
 from backend_plugin.cli.commands import kfpytorch
-from backend_plugin.shell import server_file
+from backend_plugin.core import printable
+from backend_plugin.core.errors import Problem
+from backend_plugin.core.observed import Event, Job
+from backend_plugin.core.runtimes import Runtime
+from backend_plugin.shell import job_encoding, server_file
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 
 @pytest.fixture
@@ -33,6 +40,8 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJo
         )
         for number, replica in enumerate(("master-0", "worker-0")):
             served.cluster.write(f"f1-n0-0-aaa-{replica}", number, f"hello from {replica}")
+        served.cluster.runtimes.append(Runtime(name="torch", kind="ClusterTrainingRuntime"))
+        served.cluster.foreign.append(Job(name="other", namespace="ns", dialect="TrainJob"))
         monkeypatch.setenv(client.SERVER, served.endpoint)
         yield served
 
@@ -48,8 +57,10 @@ def printed(*arguments: str) -> str:
     return re.sub(r"\b\d+[smhd]\b", "AGE", result.stdout)
 
 
-def records(*arguments: str) -> Any:
-    return json.loads(printed(*arguments, "-o", "json"))
+def records(*arguments: str, code: int = 0, text: str = "") -> Any:
+    result = CliRunner().invoke(kfpytorch, [*arguments, "-o", "json"], input=text)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
 
 
 # ---- jobs
@@ -61,7 +72,12 @@ def test_jobs_are_listed_newest_first(served: ServedJobs) -> None:
         "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
         "f1-n0-0-aaa RUNNING 2/2 AGE 2 of 2 replicas ready\n"
     )
+    assert records("jobs") == [records("describe", "f2"), records("describe", "f1")]
+    assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
     assert [each["name"] for each in records("jobs", "--active", "-n", NAMESPACE)] == ["f1-n0-0-aaa"]
+    result = typed("jobs", "-n", "elsewhere")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "there are no jobs\n")
+    assert records("jobs", "-n", "elsewhere") == []
 
 
 def test_describe_shows_replicas_events_and_the_message_for_flyte(served: ServedJobs) -> None:
@@ -81,12 +97,6 @@ def test_describe_shows_replicas_events_and_the_message_for_flyte(served: Served
     (worker,) = records("describe", "f2")["replicas"]
     assert (worker["started"], worker["ended"]) == ("2026-01-01T00:00:05Z", "2026-01-01T00:00:50Z")
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
-
-
-def test_empty_job_list_prints_no_table(served: ServedJobs) -> None:
-    result = typed("jobs", "-n", "elsewhere")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "there are no jobs\n")
-    assert records("jobs", "-n", "elsewhere") == []
 
 
 def test_describe_watch_ends_with_the_job_and_its_exit_code(served: ServedJobs) -> None:
@@ -185,11 +195,6 @@ def test_cancel_prints_the_result(served: ServedJobs) -> None:
     assert records("cancel", "f2")["already_finished"] is True
 
 
-def test_jobs_as_json_contains_the_replicas_of_each_job(served: ServedJobs) -> None:
-    assert records("jobs") == [records("describe", "f2"), records("describe", "f1")]
-    assert [len(job["replicas"]) for job in records("jobs")] == [1, 2]
-
-
 def test_nodes_are_listed_and_changed(served: ServedJobs) -> None:
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
@@ -260,3 +265,108 @@ def test_invalid_token_is_reported_before_any_call(monkeypatch: pytest.MonkeyPat
 def test_trailing_newline_of_a_token_is_ignored(served: ServedJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client.TOKEN, "mine\n")
     assert printed("jobs", "-o", "json")
+
+
+# ---- the keys and types of the JSON output are those of the page about it
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json-output.md"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+SIMPLE = {
+    "text": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "true or false": lambda value: isinstance(value, bool),
+    "time": lambda value: isinstance(value, str) and bool(TIME.fullmatch(value)),
+    "any": lambda _: True,
+}
+
+
+def read_tables() -> dict[str, dict[str, str]]:
+    """Return the types of the keys of each table on the page."""
+    parts = re.split(r"^## (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
+    rows = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
+    return {name: dict(rows.findall(text)) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+TABLES = read_tables()
+
+
+def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
+    """Yield where a value differs from its documented type."""
+    if kind.endswith(" or null"):
+        yield from () if value is None else differences(value, kind.removesuffix(" or null"), path)
+    elif kind.startswith("list of "):
+        for number, each in enumerate(value):
+            yield from differences(each, kind.removeprefix("list of "), f"{path}[{number}]")
+    elif kind.startswith("map of "):
+        for key, each in value.items():
+            yield from differences(each, kind.removeprefix("map of ").removesuffix("s"), f"{path}.{key}")
+    elif kind in SIMPLE:
+        yield from () if SIMPLE[kind](value) else (f"{path}: {value!r} is not {kind}",)
+    else:
+        yield from (f"{path}: {key}" for key in value.keys() ^ TABLES[kind].keys())
+        for key in value.keys() & TABLES[kind].keys():
+            yield from differences(value[key], TABLES[kind][key], f"{path}.{key}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code"),
+    [
+        (["jobs", "--all"], "list of Job", 0),
+        (["describe", "f2"], "Job", 0),
+        (["wait", "f2"], "Job", 1),
+        (["logs", "f1", "--rank", "0"], "LogLine", 0),
+        *((["cancel", each], "CancelJobResponse", 0) for each in ("f1", "f2")),
+        (["nodes"], "list of Node", 0),
+        (["runtimes", "list"], "list of Runtime", 0),
+    ],
+)
+def test_server_output_matches_the_documentation(served, arguments, kind, code):
+    value = records(*arguments, code=code)
+    assert value
+    assert [*differences(value, kind)] == []
+
+
+def test_watched_and_explained_jobs_match_the_documentation(served: ServedJobs) -> None:
+    served.succeed("f1-n0-0-aaa")
+    value = records("describe", "f1", "--watch")
+    assert value.pop("change") == "job"
+    assert [*differences(value, "Job")] == []
+    text = json.dumps({**a_job("f1-n0-0-aaa", "Running"), "apiVersion": "kubeflow.org/v1"})
+    assert [*differences(records("explain", "-", text=text), "Explanation")] == []
+
+
+def test_serve_check_report_matches_the_documentation(tmp_path: Path) -> None:
+    for flags, code in ((), 0), (("--nodes", "0"), 2):
+        report = records("serve", "--check", "--port", "0", "--state-dir", str(tmp_path), *flags, code=code)
+        assert [*differences(report, "Report")] == []
+
+
+# ---- text without control characters that a terminal interprets
+
+
+EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
+SHOWN = r"\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
+
+
+def test_events_and_command_output_contain_no_control_characters() -> None:
+    assert job_encoding._encode_event(Event(reason="R", message=EVIL)).message == SHOWN
+    job = wire.Job(name="j", verdict=wire.Verdict(phase="FAILED", message=EVIL))
+    job.events.add(reason="R", message=EVIL)
+    lines = [
+        *tables.format_table(("A", "B"), [(EVIL, EVIL)]),
+        *tables.format_verdict("FAILED", "", job.verdict),
+        *inspect_commands._format_events(job),
+    ]
+    # A table cuts its last column at the width of the terminal.
+    text = click.unstyle("\n".join(lines))
+    assert text.count(SHOWN[:20]) == 4
+    assert printable.escape(text) == text
+
+
+def test_command_errors_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Problem(field="f", value=EVIL, message="is wrong", remedy="write another")
+    command_errors.print_problems([problem])
+    with pytest.raises(SystemExit):
+        command_errors.exit_with_error(command_errors.UnusableInput(EVIL))
+    assert capsys.readouterr().err == f"f: {SHOWN}\n  is wrong; write another\nError: {SHOWN}\n"

@@ -1,15 +1,14 @@
 """`kfpytorch serve` as a process: its output, its access control and its exit."""
 
 import asyncio
-import json
 import os
 import signal
 import stat
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -17,6 +16,8 @@ from certificates import Authority
 from click.testing import CliRunner, Result
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
+from google.protobuf import descriptor_pool, json_format, message_factory
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from server_process import ENVIRON, KFPYTORCH, Serving, serve
 
 from backend_plugin import client
@@ -29,7 +30,6 @@ from backend_plugin.server_address import Server
 # Servers that do not start run in this process.
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
-GENERIC_CLIENT = Path(__file__).with_name("generic_client.py")
 UNSET = dict.fromkeys(name for name in os.environ if name.startswith(("KFPYTORCH_", "OTEL_")))
 
 
@@ -168,20 +168,40 @@ async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
         assert (await asyncio.to_thread(probe, address)).trouble.startswith("does not answer: ")
 
 
-def test_reflection_works_over_tls_with_a_generic_client(tls) -> None:
-    endpoint = tls.endpoint.removeprefix("grpcs://")
-    command = [
-        sys.executable,
-        "-I",
-        str(GENERIC_CLIENT),
-        endpoint,
-        tls.token,
-        str(tls.state.parent / "ca.crt"),
-    ]
-    results = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    assert results["loaded"] == []
-    assert results["health"] == {"status": "SERVING"}
-    assert results["services"] == [
+def reflect(channel: grpc.Channel) -> tuple[list[str], Callable[[str, str, Any], Any]]:
+    """Return the services, and a function that calls a method with JSON; all types are from the server."""
+    database = ProtoReflectionDescriptorDatabase(channel)
+    pool = descriptor_pool.DescriptorPool(database)
+
+    def call(service: str, method: str, fields: Any) -> Any:
+        described = pool.FindServiceByName(service).methods_by_name[method]
+        request = json_format.ParseDict(fields, message_factory.GetMessageClass(described.input_type)())
+        response = message_factory.GetMessageClass(described.output_type)
+        send = channel.unary_unary(
+            f"/{service}/{method}", type(request).SerializeToString, response.FromString
+        )
+        return json_format.MessageToDict(send(request, timeout=10), descriptor_pool=pool)
+
+    return sorted(database.get_services()), call
+
+
+def test_reflection_works_over_tls_without_generated_classes(tls) -> None:
+    ca = (tls.state.parent / "ca.crt").read_bytes()
+    with grpc.secure_channel(
+        tls.endpoint.removeprefix("grpcs://"),
+        grpc.composite_channel_credentials(
+            grpc.ssl_channel_credentials(ca), grpc.access_token_call_credentials(tls.token)
+        ),
+    ) as channel:
+        services, call = reflect(channel)
+        request = {"template": {"type": "pytorch"}, "outputPrefix": "s3://b/x"}
+        tasks = "flyteidl.service.AsyncAgentService"
+        reference = call(tasks, "CreateTask", request)["resourceMeta"]
+        task = call(tasks, "GetTask", {"resourceMeta": reference})["resource"]
+        (agent,) = call("flyteidl.service.AgentMetadataService", "ListAgents", {})["agents"]
+        assert call("grpc.health.v1.Health", "Check", {}) == {"status": "SERVING"}
+        assert len(call("kfpytorch_idl.v1.NodeService", "ListNodes", {})["nodes"]) == 2
+    assert services == [
         "flyteidl.service.AgentMetadataService",
         "flyteidl.service.AsyncAgentService",
         "grpc.health.v1.Health",
@@ -190,12 +210,10 @@ def test_reflection_works_over_tls_with_a_generic_client(tls) -> None:
         "kfpytorch_idl.v1.NodeService",
         "kfpytorch_idl.v1.RuntimeService",
     ]
-    (agent,) = results["agents"]
     assert agent["supportedTaskTypes"] == ["pytorch"]
     assert agent["supportedTaskCategories"][-1] == {"name": "pytorch", "version": 1}
-    assert results["task"]["phase"] == "FAILED"
-    assert "task_execution_metadata.namespace" in results["task"]["message"]
-    assert len(results["nodes"]["nodes"]) == 2
+    assert task["phase"] == "FAILED"
+    assert "task_execution_metadata.namespace" in task["message"]
 
 
 def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:

@@ -225,12 +225,16 @@ async def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(tmp_
         assert list_reconciler_messages(caplog)[1].startswith("RETRYABLE_FAILED: ")
 
 
+EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
+SHOWN = r"\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
+
+
 @pytest.mark.parametrize(
     ("error", "counted", "code"),
     [
-        (ClusterUnavailable("the API server cannot be reached"), "ClusterUnavailable", "UNAVAILABLE"),
+        (ClusterUnavailable(EVIL), "ClusterUnavailable", "UNAVAILABLE"),
         (Misconfigured("cannot create pytorchjobs"), "Misconfigured", "UNAVAILABLE"),
-        (RequestRejected(403, "Forbidden", "exceeded quota: q"), "Forbidden", "RESOURCE_EXHAUSTED"),
+        (RequestRejected(403, "Forbidden", f"{EVIL} exceeded quota"), "Forbidden", "RESOURCE_EXHAUSTED"),
     ],
     ids=["away", "no binding", "quota"],
 )
@@ -238,7 +242,9 @@ async def test_transient_create_error_is_retryable_logged_and_counted(tmp_path, 
     caplog.set_level(logging.WARNING, logger="backend_plugin.shell.connector_service")
     async with ready_server(tmp_path) as served:
         served.cluster.refusal = error
-        assert (await code_of(served.create(execution="f7")))[0].name == code
+        found, details = await code_of(served.create(execution="f7"))
+        message = str(error).replace(EVIL, SHOWN)
+        assert (found.name, message in details) == (code, True)
         metrics = served.orders.metrics
         assert read_counts(metrics.cluster_errors) == {("create_job", counted): 1}
         assert read_counts(metrics.creates) == {(code.lower(),): 1}
@@ -246,7 +252,7 @@ async def test_transient_create_error_is_retryable_logged_and_counted(tmp_path, 
         assert await served.phase(await served.create(execution="f7")) == "QUEUED"
     (line,) = [each for each in caplog.records if each.name == "backend_plugin.shell.connector_service"]
     assert (line.levelname, vars(line)["execution"]) == ("WARNING", "f7")
-    assert str(error) in line.getMessage()
+    assert message in line.getMessage()
 
 
 def list_reconciler_messages(caplog: pytest.LogCaptureFixture) -> list[str]:

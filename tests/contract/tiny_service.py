@@ -151,8 +151,7 @@ async def do_nothing(_: float) -> None:
 async def _main() -> None:
     tiny = Tiny(lambda word: print(word, flush=True))
     server = GrpcServer(
-        (RpcMiddleware(tiny.handlers(), 10),),
-        build_options(drain_seconds=float(sys.argv[1])),
+        (RpcMiddleware(tiny.handlers(), 10),), build_options(drain_seconds=float(sys.argv[1]))
     )
     await server.run(asyncio.Event(), lambda port: print(port, flush=True), do_nothing)
     print("ended", flush=True)

@@ -222,10 +222,7 @@ def reference(execution: str) -> bytes:
     """Return an unsigned reference to the job of an execution."""
     return job_ref.encode(
         JobRef(
-            dialect=DEFAULT.name,
-            namespace="ns",
-            name=build_name(execution),
-            output_prefix=prefix(execution),
+            dialect=DEFAULT.name, namespace="ns", name=build_name(execution), output_prefix=prefix(execution)
         )
     )
 

@@ -293,9 +293,7 @@ def test_pod_service_account_gives_the_credentials(paper, tmp_path):
     for token in ("first\n", "second"):
         (tmp_path / "token").write_text(token)
         assert asyncio.run(InClusterCredentials(tmp_path, IN_POD).load()) == ClusterAccess(
-            server="https://10.0.0.1:443",
-            authorization=f"bearer {token.strip()}",
-            ca_file=str(paper.ca),
+            server="https://10.0.0.1:443", authorization=f"bearer {token.strip()}", ca_file=str(paper.ca)
         )
 
 
@@ -305,8 +303,7 @@ def test_pod_without_a_service_account_token_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "a: [", "[]", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}'],
+    "text", ["", "a: [", "[]", '{"current-context": "c"}', '{"contexts": 3, "current-context": "c"}']
 )
 def test_unusable_kubeconfig_is_rejected_with_a_remedy(tmp_path, text):
     config = tmp_path / "config"

@@ -213,9 +213,7 @@ def fails(play: Playing) -> None:
     """Fail a worker with `sys.exit(3)`, which writes no error file."""
     ended = {"exitCode": 3, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(8)}
     play.pod(
-        "worker-0",
-        phase="Failed",
-        containerStatuses=[{"name": "pytorch", "state": {"terminated": ended}}],
+        "worker-0", phase="Failed", containerStatuses=[{"name": "pytorch", "state": {"terminated": ended}}]
     )
     # Long enough ago that the server does not wait for changes of pods.
     play.becomes("Failed", 7)

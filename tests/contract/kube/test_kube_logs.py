@@ -1,12 +1,21 @@
-"""Container logs are complete across restarts of containers and connections."""
+"""Container logs are complete across restarts of containers and connections, and streams across pauses."""
 
 import asyncio
-from contextlib import aclosing
+import fcntl
+import ssl
+import struct
+import termios
+from contextlib import aclosing, asynccontextmanager
 
+import psutil
 import pytest
+from certificates import Authority
 from kube_server import Fault
-from kube_world import NAME, PODS, opened, options, pod
+from kube_world import NAME, PODS, SetCredentials, opened, options, pod
 
+from backend_plugin.kube.api_client import ApiClient
+from backend_plugin.kube.connection import ApiRequest, Connection
+from backend_plugin.kube.credentials import ClusterAccess
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 
 REPLICA = f"{NAME}-master-0"
@@ -121,3 +130,95 @@ def test_missing_log_permission_is_reported_with_its_rule(server, tmp_path):
     server.forbidden.add("get pods/log")
     with pytest.raises(ClusterUnavailable, match=r"resources: .pods/log., verbs: .get."):
         lines_of(server, tmp_path)
+
+
+# ---- a paused stream leaves data in the socket, and later delivers all of it
+
+
+MESSAGE = b"x" * 1_000
+
+
+class StreamServer:
+    """A server of one response, whose chunks the test sends."""
+
+    def __init__(self):
+        self.done = asyncio.Event()
+
+    async def respond(self, reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self.writer = writer
+        self.send(b"first")
+        await self.done.wait()
+        writer.transport.abort()
+
+    def send(self, chunk):
+        self.writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+
+
+@pytest.fixture(params=["tls", "plain"])
+def tls(request, tmp_path):
+    """Return the TLS context of a server, and the file of its authority; None and None without TLS."""
+    if request.param == "plain":
+        return None, None
+    files = Authority().issue_server(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    return context, str(tmp_path / "ca.crt")
+
+
+@asynccontextmanager
+async def streaming(tls):
+    """Yield a server and the stream of its response, from which the first chunk has been read."""
+    context, authority = tls
+    server = StreamServer()
+    listening = await asyncio.start_server(server.respond, "127.0.0.1", 0, ssl=context)
+    url = f"{'https' if context else 'http'}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    connection = Connection(SetCredentials(ClusterAccess(server=url, ca_file=authority)))
+    await connection.open()
+    try:
+        async with ApiClient(connection, 5).open_stream(ApiRequest(path="/"), 5) as stream:
+            assert await anext(stream.pieces) == b"first"
+            yield server, stream
+    finally:
+        server.done.set()
+        await connection.close()
+        listening.close()
+
+
+def count_unread(server):
+    """Return the number of received bytes that the client has not read from its socket."""
+    port = server.writer.get_extra_info("peername")[1]
+    connections = psutil.Process().net_connections()
+    (own,) = [each.fd for each in connections if each.laddr and each.laddr.port == port]
+    return struct.unpack("i", fcntl.ioctl(own, termios.FIONREAD, bytes(4)))[0]
+
+
+async def test_data_stay_in_the_socket_during_a_pause(tls):
+    async with streaming(tls) as (server, stream):
+        pause = asyncio.create_task(stream.pause(2))
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            server.send(MESSAGE)
+        await asyncio.sleep(0.02)
+        assert count_unread(server) >= 19 * len(MESSAGE)
+        await pause
+        assert await anext(stream.pieces) == 20 * MESSAGE
+
+
+async def test_a_stream_continues_after_a_pause_with_more_data_than_buffers_hold(tls):
+    async with streaming(tls) as (server, stream):
+        for _ in range(5_000):
+            server.send(MESSAGE)
+        found = b""
+        while len(found) < 5_000 * len(MESSAGE):
+            found += await asyncio.wait_for(anext(stream.pieces), 10)
+            await stream.pause(0.01)
+        assert found == 5_000 * MESSAGE
+
+
+async def test_a_pause_after_the_end_of_the_response_returns(tls):
+    async with streaming(tls) as (server, stream):
+        server.writer.write(b"0\r\n\r\n")
+        assert [piece async for piece in stream.pieces] == []
+        await stream.pause(0)

@@ -5,16 +5,22 @@ import contextlib
 import json
 import logging
 
+import grpc
 import pytest
 from kube_objects import expired
 from kube_server import Fault
 from kube_world import EVENTS, IDENTITY, JOBS, NAME, PODS, event, following, job, opened, options, pod
 from kubernetes_messages import frame, wrapped
-from serving import wait_until
+from serving import serving, wait_until
+from tiny_service import code_of
 
+from backend_plugin.core.job_lookup import JobNotFound
 from backend_plugin.core.observed import Pod, PodGroup
+from backend_plugin.shell import connector_service, job_service
+from backend_plugin.shell.cluster import ClusterUnavailable
 from kfpytorch_idl.kubernetes import pods_pb2
 from kfpytorch_idl.kubernetes.envelope_pb2 import TypeMeta, Unknown
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 REPLICA = f"{NAME}-master-0"
 OTHER = "f2-n0-0-0123456789ab"
@@ -256,3 +262,65 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
             await wait_until(lambda: counts().get(("pods", "synced")) == 1)
             assert (count_lines("cannot watch pods"), count_lines("watching pods again")) == (1, 1)
             assert count_lines("cannot watch events about a Pod") == 0
+
+
+# ---- calls to a server that cannot list the jobs
+
+
+RULE = "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
+CALLS = {
+    "list": lambda jobs: anext(jobs.list_jobs(wire.ListJobsRequest())),
+    "watch": lambda jobs: anext(jobs.watch_jobs(wire.WatchJobsRequest())),
+    "watch one": lambda jobs: anext(jobs.watch_jobs(wire.WatchJobsRequest(name=NAME))),
+    "get": lambda jobs: jobs.get_job(wire.GetJobRequest(name=NAME)),
+    "logs": lambda jobs: anext(jobs.read_logs(wire.ReadLogsRequest(name=NAME))),
+    "cancel": lambda jobs: jobs.cancel_job(wire.CancelJobRequest(name=NAME)),
+}
+
+
+@contextlib.asynccontextmanager
+async def starting(server, folder):
+    """Run a connector that may not be ready."""
+    async with (
+        opened(options(server, folder)) as cluster,
+        serving(folder, cluster, watch_status=cluster.watch_status, namespaces=("*",)) as here,
+    ):
+        yield here
+
+
+@pytest.fixture
+def short_waits(monkeypatch):
+    """Shorten the waits for the first list, which never succeeds here."""
+    monkeypatch.setattr(job_service, "_READY_SECONDS", 0.1)
+    monkeypatch.setattr(connector_service, "_CREATE_SECONDS", 1.0)
+
+
+async def test_unknown_job_is_reported_with_the_kind_that_cannot_be_listed(server, tmp_path, short_waits):
+    server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
+    server.forbidden |= {"list trainjobs", "list events"}
+    async with starting(server, tmp_path) as here:
+        await wait_until(here.cache.ready.is_set)
+        with pytest.raises(JobNotFound, match=r"resources: \[trainjobs\], verbs: \[list, watch\]") as failed:
+            await here.parts.jobs.get_job(wire.GetJobRequest(name=NAME))
+    assert "events" not in str(failed.value)
+
+
+async def test_calls_fail_with_the_missing_rule_while_jobs_cannot_be_listed(server, tmp_path, short_waits):
+    server.apply(JOBS, job())
+    server.forbidden |= {"list pytorchjobs", "list trainjobs"}
+    async with starting(server, tmp_path) as here:
+        await wait_until(lambda: RULE in here.cache.describe_incompleteness())
+        for name, call in CALLS.items():
+            with pytest.raises(ClusterUnavailable) as failed:
+                await call(here.parts.jobs)
+            assert RULE in str(failed.value), name
+        code, details = await code_of(here.create())
+    assert (code, RULE in details) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+async def test_first_list_is_awaited(server, tmp_path):
+    server.apply(JOBS, job())
+    async with starting(server, tmp_path) as here:
+        (part,) = [part async for part in here.parts.jobs.list_jobs(wire.ListJobsRequest())]
+        assert [each.name for each in part.jobs] == [NAME]
+        assert here.cache.describe_incompleteness() == ""
