@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partialmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -31,7 +32,6 @@ NOW = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
 
 _ENDED = {"exitCode": 1, "reason": "Error", "startedAt": format_time(5), "finishedAt": format_time(50)}
 EXITED = {"terminated": _ENDED}
-"""The state of a container in a failed replica."""
 
 
 class FewNodes:
@@ -39,41 +39,34 @@ class FewNodes:
         self.states = dict.fromkeys(names, "ready")
 
     def list_nodes(self) -> list[dict[str, Any]]:
-        return [self._build(name, state) for name, state in self.states.items()]
+        return [
+            {
+                "metadata": {"name": name},
+                "spec": {"unschedulable": state == "drained"},
+                "status": {
+                    "allocatable": {"cpu": "2", "memory": "4Gi"},
+                    "conditions": [
+                        {"type": "Ready", "status": "Unknown" if state == "not_ready" else "True"}
+                    ],
+                },
+            }
+            for name, state in self.states.items()
+        ]
 
-    @staticmethod
-    def _build(name: str, state: str) -> dict[str, Any]:
-        ready = {"type": "Ready", "status": "Unknown" if state == "not_ready" else "True"}
-        return {
-            "metadata": {"name": name},
-            "spec": {"unschedulable": state == "drained"},
-            "status": {"allocatable": {"cpu": "2", "memory": "4Gi"}, "conditions": [ready]},
-        }
-
-    def _set(self, name: str, state: str) -> None:
+    def _set(self, state: str, name: str) -> None:
         if name not in self.states:
             raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         self.states[name] = state
 
-    def fail_node(self, node: str) -> None:
-        self._set(node, "not_ready")
-
-    def drain_node(self, node: str) -> None:
-        self._set(node, "drained")
-
-    def restore_node(self, node: str) -> None:
-        self._set(node, "ready")
+    fail_node, drain_node = partialmethod(_set, "not_ready"), partialmethod(_set, "drained")
+    restore_node = partialmethod(_set, "ready")
 
 
 def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fields: Any) -> dict[str, Any]:
     """Return a job of an attempt that its name contains: `<execution>-<node>-<attempt>-...`."""
     execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
-    run = a_run(
-        execution=execution,
-        node_id=node,
-        attempt=int(attempt) if attempt.isdigit() else 0,
-        task_name="flows.train",
-    )
+    number = int(attempt) if attempt.isdigit() else 0
+    run = a_run(execution=execution, node_id=node, attempt=number, task_name="flows.train")
     metadata = {
         "name": name,
         "namespace": NAMESPACE,
@@ -82,13 +75,8 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fiel
         **fields.pop("metadata", {}),
     }
     replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": workers}}
-    spec = {"pytorchReplicaSpecs": replicas, **fields}
-    return {
-        "kind": "PyTorchJob",
-        "metadata": metadata,
-        "spec": spec,
-        "status": status("Created", *conditions),
-    }
+    job = {"kind": "PyTorchJob", "metadata": metadata, "spec": {"pytorchReplicaSpecs": replicas, **fields}}
+    return {**job, "status": status("Created", *conditions)}
 
 
 def status(*conditions: str) -> dict[str, Any]:
@@ -171,8 +159,7 @@ def serving_jobs(
     with TemporaryDirectory() as folder:
         served = asyncio.run_coroutine_threadsafe(start(folder), loop).result(60)
         try:
-            address = f"127.0.0.1:{served.port}"
-            yield ServedJobs(address, served.cluster, served.front, loop)
+            yield ServedJobs(f"127.0.0.1:{served.port}", served.cluster, served.front, loop)
         finally:
             asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)

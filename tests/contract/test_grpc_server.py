@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 from certificates import Authority
 from tiny_service import TinyServed, call, calling, code_of, health, is_answered, serving, wait_until
 
-from backend_plugin.shell.credentials import Tls, build_server_credentials
+from backend_plugin.shell.credentials import build_server_credentials
 from backend_plugin.shell.reloaded_value import UnusableCredentials
 from backend_plugin.shell.server import FLYTE, LIVENESS, PortUnavailable
 
@@ -26,14 +27,11 @@ PROGRAM = Path(__file__).parent / "tiny_service.py"
 
 async def test_health_reports_readiness_and_drain() -> None:
     async with calling() as (served, channel):
-
-        async def all_of_it() -> list[str]:
-            return [await health(channel, service) for service in ("", FLYTE, LIVENESS)]
-
-        before = await all_of_it()
+        services = ("", FLYTE, LIVENESS)
+        before = [await health(channel, service) for service in services]
         served.ready.set()
         await wait_until(lambda: is_serving(channel))
-        after = await all_of_it()
+        after = [await health(channel, service) for service in services]
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
         watched = [await watch.read()]
         waiting = asyncio.ensure_future(call(channel, "Wait"))
@@ -150,33 +148,31 @@ def test_second_signal_ends_the_server_immediately() -> None:
 
 
 OURS, OTHERS = Authority("ours"), Authority("others")
-UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-OK = grpc.StatusCode.OK
+UNAVAILABLE, OK = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK
 
 
-async def call_server(
-    served: TinyServed, root: bytes, key: bytes | None = None, chain: bytes | None = None
-) -> bytes:
-    credentials = grpc.ssl_channel_credentials(root, key, chain)
-    async with grpc.aio.secure_channel(served.address, credentials) as channel:
+async def call_server(served: TinyServed, root: bytes) -> bytes:
+    async with grpc.aio.secure_channel(served.address, grpc.ssl_channel_credentials(root)) as channel:
         return await served.echo(channel)
 
 
 async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
-    OURS.issue("flytepropeller", tmp_path / "client.crt", tmp_path / "client.key")
-    own = ((tmp_path / "client.key").read_bytes(), (tmp_path / "client.crt").read_bytes())
+    key, certificate = tmp_path / "client.key", tmp_path / "client.crt"
+    OURS.issue("flytepropeller", certificate, key)
+    client = grpc.ssl_channel_credentials(OURS.pem, key.read_bytes(), certificate.read_bytes())
 
     async def calls(*names: str) -> tuple[grpc.StatusCode, str]:
         credentials = build_server_credentials(OURS.issue_server(tmp_path, mutual=True))
-        async with serving(credentials=credentials, client_names=frozenset(names)) as served:
-            client = grpc.ssl_channel_credentials(OURS.pem, *own)
-            async with grpc.aio.secure_channel(served.address, client) as channel:
-                assert await health(channel, "liveness") == "SERVING"
-                call = channel.unary_unary("/tiny.Tiny/Say")(b"hello", timeout=60)
-                stream = channel.unary_stream("/tiny.Tiny/Count")(b"", timeout=60)
-                first = await anext(aiter(stream), b"") if await call.code() is OK else b""
-                stream.cancel()
-                return await call.code(), first.decode() or str(await stream.code())
+        async with (
+            serving(credentials=credentials, client_names=frozenset(names)) as served,
+            grpc.aio.secure_channel(served.address, client) as channel,
+        ):
+            assert await health(channel, "liveness") == "SERVING"
+            call = channel.unary_unary("/tiny.Tiny/Say")(b"hello", timeout=60)
+            stream = channel.unary_stream("/tiny.Tiny/Count")(b"", timeout=60)
+            first = await anext(aiter(stream), b"") if await call.code() is OK else b""
+            stream.cancel()
+            return await call.code(), first.decode() or str(await stream.code())
 
     # The issued certificates also have the alternative name server.test.
     for names in ((), ("flytepropeller",), ("a", "server.test")):
@@ -203,21 +199,22 @@ async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(tmp_
 def test_unusable_tls_files_are_reported_at_startup(tmp_path: Path) -> None:
     good = OURS.issue_server(tmp_path)
     OTHERS.issue("other", tmp_path / "other.crt", tmp_path / "other.key")
-    (tmp_path / "words").write_text("words")
-    locked = tmp_path / "locked.key"
-    locked.write_text(
-        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAc\n"
-        "-----END ENCRYPTED PRIVATE KEY-----\n"
+    absent, other, words, locked = (
+        tmp_path / each for each in ("absent", "other.key", "words", "locked.key")
     )
-    absent, other, words = tmp_path / "absent", tmp_path / "other.key", tmp_path / "words"
-    for certificate, key, authority, word in (
-        (absent, good.key, None, "absent: No such file or directory"),
-        (good.certificate, absent, None, "absent: No such file or directory"),
-        (good.certificate, other, None, r"are not a certificate and its key \(KEY_VALUES_MISM"),
-        (words, good.key, None, "are not a certificate and its key"),
-        (good.certificate, locked, None, "the key without a password"),
-        (good.certificate, good.key, words, "contains no CA certificate"),
-        (tmp_path, good.key, None, "Is a directory"),
+    words.write_text("words")
+    encrypted = "ENCRYPTED PRIVATE KEY-----"
+    locked.write_text(
+        f"-----BEGIN {encrypted}\nMIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAc\n-----END {encrypted}\n"
+    )
+    for files, message in (
+        ({"certificate": absent}, "absent: No such file or directory"),
+        ({"key": absent}, "absent: No such file or directory"),
+        ({"key": other}, r"are not a certificate and its key \(KEY_VALUES_MISM"),
+        ({"certificate": words}, "are not a certificate and its key"),
+        ({"key": locked}, "the key without a password"),
+        ({"client_ca": words}, "contains no CA certificate"),
+        ({"certificate": tmp_path}, "Is a directory"),
     ):
-        with pytest.raises(UnusableCredentials, match=word):
-            build_server_credentials(Tls(certificate=certificate, key=key, client_ca=authority))
+        with pytest.raises(UnusableCredentials, match=message):
+            build_server_credentials(replace(good, **files))

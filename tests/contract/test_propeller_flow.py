@@ -25,10 +25,7 @@ from backend_plugin.cli.propeller_emulator import (
 )
 
 OUTPUTS = {"outputs": {"variables": {"o0": {"type": {"simple": "INTEGER"}}}}}
-ARGS = [
-    *("--inputs", "{{.input}}", "--output-prefix", "{{.outputPrefix}}"),
-    *("--prev", "{{.prevCheckpointPrefix}}"),
-]
+ARGS = ["{{.input}}", "--output-prefix={{.outputPrefix}}", "--prev", "{{.prevCheckpointPrefix}}"]
 
 
 @dataclass
@@ -86,20 +83,17 @@ def walked(scripted: Scripted, node: TaskNode, reports: int | None = None) -> li
 
 def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
     answers = [
-        ("QUEUED", "never shown"),
-        ("WAITING_FOR_RESOURCES", "no node"),
-        ("WAITING_FOR_RESOURCES", "still none"),
-        ("INITIALIZING", "pulling", "http://logs"),
-        ("RUNNING", "3 of 4 ready", "http://logs"),
-        ("WAITING_FOR_RESOURCES", "evicted"),
+        *(("QUEUED", "never shown"), ("WAITING_FOR_RESOURCES", "no node")),
+        *(("WAITING_FOR_RESOURCES", "still none"), ("INITIALIZING", "pulling", "http://logs")),
+        *(("RUNNING", "3 of 4 ready", "http://logs"), ("WAITING_FOR_RESOURCES", "evicted")),
         ("SUCCEEDED", "done"),
     ]
-    scripted = Scripted([answers])
+    scripted, links = Scripted([answers]), {"logs": (("Logs", "http://logs"),)}
     assert walked(scripted, a_node(tmp_path)) == [
         ReportedPhase(attempt=0, phase="QUEUED", message=""),
         ReportedPhase(attempt=0, phase="WAITING_FOR_RESOURCES", message="no node"),
-        ReportedPhase(attempt=0, phase="INITIALIZING", message="pulling", logs=(("Logs", "http://logs"),)),
-        ReportedPhase(attempt=0, phase="RUNNING", message="", logs=(("Logs", "http://logs"),)),
+        ReportedPhase(attempt=0, phase="INITIALIZING", message="pulling", **links),
+        ReportedPhase(attempt=0, phase="RUNNING", message="", **links),
         NodeSucceeded(),
     ]
     assert scripted.deleted == []
@@ -110,13 +104,10 @@ def test_connector_gets_the_same_request_as_from_propeller(tmp_path: Path) -> No
     walked(scripted, a_node(tmp_path))
     (request,) = scripted.created
     data = tmp_path / "metadata" / "propeller" / "project-development-f1" / "n0" / "data"
-    assert list(request.template.container.args) == [
-        *("--inputs", (data / "inputs.pb").as_uri()),
-        *("--output-prefix", (data / "0").as_uri()),
-        *("--prev", '""'),
-    ]
+    inputs, outputs = (data / "inputs.pb").as_uri(), (data / "0").as_uri()
+    expected = [inputs, f"--output-prefix={outputs}", "--prev", '""']
+    assert (list(request.template.container.args), request.output_prefix) == (expected, outputs)
     assert (data / "inputs.pb").exists()
-    assert request.output_prefix == (data / "0").as_uri()
     metadata = request.task_execution_metadata
     assert (metadata.namespace, metadata.labels["execution-id"]) == ("project-development", "f1")
     assert metadata.task_execution_id.node_execution_id.node_id == "n0"
@@ -144,8 +135,8 @@ def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path
 
 def test_failed_create_is_reported_and_deletes_no_task(tmp_path: Path) -> None:
     scripted = Scripted([], refusal="no such thing")
-    reports = walked(scripted, a_node(tmp_path))
-    assert reports[-1].message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
+    *_, last = walked(scripted, a_node(tmp_path))
+    assert last.message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
     assert scripted.deleted == []
 
 
