@@ -16,9 +16,7 @@ PART = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 
 
 @pytest.mark.torch
-def test_run_of_all_figures_replaces_only_the_generated_parts_of_the_page(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_of_all_figures_replaces_only_the_generated_parts_of_the_page(monkeypatch, tmp_path, capsys):
     before = program.RESULTS.read_text()
     page = tmp_path / "RESULTS.md"
     page.write_text(before)

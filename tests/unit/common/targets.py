@@ -41,6 +41,7 @@ def tell_all(start: ChildStart) -> int:
             "input": sys.stdin.readline(),
             "extra": os.read(start.fds[1], 100).decode(),
             "server": start.server is not None,
+            "ignores_sigpipe": signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN,
             "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
         },
     )
@@ -135,29 +136,12 @@ KEPT: list[Any] = []
 """Objects that exist until the process ends."""
 
 
-def write_to_nobody(start: ChildStart) -> int:
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        os.write(writer, b"anybody?")
-    except BrokenPipeError:
-        return 0
-    return 1
-
-
 def tell_inherited(start: ChildStart) -> int:
     value = start.inherited
     send_message(
         start,
         None if value is None else {"called": value["function"](20), "free": value["lock"].acquire(False)},
     )
-    return 0
-
-
-def tell_random(start: ChildStart) -> int:
-    import numpy as np
-
-    send_message(start, float(np.random.random()))
     return 0
 
 

@@ -168,12 +168,9 @@ def loader(how: str) -> str:
 
 def lost(*, after: str = "") -> Failure:
     message = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
-    chain = (
-        f"RuntimeError: {after}\n\nThe above exception was the direct cause of the following exception:\n\n"
-    )
-    return raised_by_torch(
-        "RuntimeError", message, traceback=f"{chain if after else ''}RuntimeError: {message}\n"
-    )
+    link = "The above exception was the direct cause of the following exception:"
+    chain = f"RuntimeError: {after}\n\n{link}\n\n" if after else ""
+    return raised_by_torch("RuntimeError", message, traceback=f"{chain}RuntimeError: {message}\n")
 
 
 def spawned(name: str) -> Failure:
@@ -209,11 +206,14 @@ WITHIN = {
 
 
 @pytest.mark.parametrize(("ended", "cause", "sentence"), WITHIN.values(), ids=WITHIN)
-def test_terminated_child_process_and_failed_allocation_have_own_causes(
-    ended: Failure, cause: Cause, sentence: str
-) -> None:
+def test_terminated_child_process_and_failed_allocation_have_own_causes(ended, cause, sentence) -> None:
     assert (classify(ended), get_remedy(ended)) == (cause, sentence)
     assert is_unexplained(ended) is (sentence == GONE)
+
+
+NCCL_ERROR = (
+    "NCCL error in: NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details)\nLast error:\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,7 @@ def test_terminated_child_process_and_failed_allocation_have_own_causes(
     [
         ("No backend type associated with device type cpu", "move the tensor to the GPU"),
         (
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, invalid usage (run with "
-            "NCCL_DEBUG=WARN for details), NCCL version 2.28.9\nLast error:\nDuplicate GPU detected : rank 0 "
-            "and rank 1 both on CUDA device 60",
+            f"{NCCL_ERROR}Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
             "torch.cuda.set_device()",
         ),
     ],

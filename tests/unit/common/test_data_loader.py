@@ -51,9 +51,7 @@ OTHER_FORMATS = ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"]
         ("model", {"repo_type": None, "allow_patterns": MODEL_FILES, "ignore_patterns": OTHER_FORMATS}),
     ],
 )
-def test_hugging_face_repository_is_loaded_like_trainer_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expected: Any
-) -> None:
+def test_hugging_face_repository_is_loaded_like_trainer_does(tmp_path, monkeypatch, kind, expected) -> None:
     hub = Hub()
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)  # type: ignore[arg-type]
     folder = tmp_path / "files"
@@ -77,18 +75,14 @@ def test_objects_keep_their_names_below_the_prefix(tmp_path: Path, store: Object
     assert store.options["client_kwargs"] == {"region_name": "eu"}
 
 
-def test_prefix_may_be_a_single_object_and_a_file_of_the_same_size_is_not_loaded_again(
-    tmp_path: Path, store: Objects
-) -> None:
+def test_prefix_may_be_a_single_object_and_a_file_of_the_same_size_is_not_loaded_again(tmp_path, store):
     for uri in ("s3://data/digits/a.csv", "s3://data/digits", "s3://data/digits"):
         data_loader.load("dataset", uri, tmp_path, {})
         assert (tmp_path / "a.csv").read_text() == "1"
     assert sorted(store.transferred) == sorted(store.objects)
 
 
-def test_missing_package_and_unsupported_uri_are_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_and_unsupported_uri_are_errors(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
     with pytest.raises(data_loader.LoaderNotInstalled, match="huggingface_hub"):
         data_loader.load("dataset", "hf://owner/name", tmp_path, {})

@@ -18,9 +18,7 @@ from kfpytorch_common.forkserver import client, launch
 @pytest.mark.parametrize(
     ("to_group", "at_start"), [(signal.SIGKILL, signal.SIGKILL), (signal.SIGUSR1, signal.SIGTERM)]
 )
-def test_signal_reaches_the_whole_process_group(
-    caller: ForkCaller, to_group: signal.Signals, at_start: signal.Signals
-) -> None:
+def test_signal_reaches_the_whole_process_group(caller, to_group, at_start) -> None:
     child = caller.start("sleep_with_grandchild")
     pids = child.read_message()["pids"]
     caller.client.signal_group(child.number, to_group)
@@ -93,9 +91,7 @@ def test_server_removes_scratch_directories_when_it_stops(caller: ForkCaller, tm
     assert [path.name for path in tmp_path.iterdir()] == ["not announced"]
 
 
-def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(
-    caller: ForkCaller,
-) -> None:
+def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(caller) -> None:
     children = [caller.start("sleep") for _ in range(3)]
     for child in children:
         child.read_message()
@@ -111,9 +107,7 @@ def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(
 @pytest.mark.parametrize(
     "signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name
 )
-def test_killed_caller_leaves_no_process_and_no_directory(
-    kind: str, signum: signal.Signals, tmp_path: Path
-) -> None:
+def test_killed_caller_leaves_no_process_and_no_directory(kind, signum, tmp_path) -> None:
     scratch = tmp_path / "scratch"
     command = [sys.executable, "-c", f"import targets; targets.caller({kind!r}, {str(scratch)!r})"]
     with subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, text=True) as process:
@@ -159,9 +153,7 @@ def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(cal
     assert seconds < 2
 
 
-def test_server_can_be_stopped_while_it_loads_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_can_be_stopped_while_it_loads_modules(tmp_path, monkeypatch) -> None:
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     server = launch.start_fresh_server(["slow_to_load"])

@@ -83,7 +83,6 @@ def test_plain_format_keeps_the_line_count_and_removes_redrawn_lines(lines: byte
         (b"  1%|\r 50%|\r100%|\n", b"100%|\n"),
         (b"  1%|\r100%|\r\n", b"100%|\n"),
         (b"  1%|\r100%|\r", b"100%|"),
-        (b"windows\r\nlines\r\n", b"windows\nlines\n"),
         (b"one\n 1%|\r 2%|\ntwo\n", b"one\n 2%|\ntwo\n"),
         (b"\r\n\r\n", b"\n\n"),
         (b"\xff\xfe not utf-8 \xc3\n", b"\xff\xfe not utf-8 \xc3\n"),

@@ -11,14 +11,7 @@ from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings.loader import read
 from backend_plugin.doctor import external_probes
-from backend_plugin.doctor.facts import (
-    DryRunReply,
-    Facts,
-    Permission,
-    PlannedTask,
-    RolePods,
-    Subject,
-)
+from backend_plugin.doctor.facts import DryRunReply, Facts, Permission, PlannedTask, RolePods, Subject
 from backend_plugin.server_address import Server
 
 NS = "ns"

@@ -24,16 +24,12 @@ def test_store_is_unchanged_by_the_probe_and_a_read_only_probe_writes_nothing(tm
         assert (tmp_path.stat().st_mtime_ns == before) is read_only
 
 
-@pytest.mark.parametrize(
-    ("read_only", "done", "rights"),
-    [(True, "read", " get and list "), (False, "written", " get, put, list and delete ")],
-)
-def test_missing_store_is_reported_with_the_required_permissions(
-    tmp_path: Path, read_only: bool, done: str, rights: str
-) -> None:
-    (store,) = probe(f"file://{tmp_path}/none", read_only=read_only)
-    assert store.trouble.startswith(f"cannot be {done}: ")
-    assert rights in store.remedy
+def test_missing_store_is_reported_with_the_required_permissions(tmp_path: Path) -> None:
+    rows = ((True, "read", " get and list "), (False, "written", " get, put, list and delete "))
+    for read_only, done, rights in rows:
+        (store,) = probe(f"file://{tmp_path}/none", read_only=read_only)
+        assert store.trouble.startswith(f"cannot be {done}: ")
+        assert rights in store.remedy
 
 
 def test_read_only_probe_detects_a_missing_permission_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

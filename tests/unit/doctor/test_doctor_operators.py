@@ -29,8 +29,7 @@ def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("custom", "counts"),
-    [(REPLICAS, [("master", 1, 1), ("worker", 3, 3)]), (ELASTIC, [("worker", 4, 2)])],
+    ("custom", "counts"), [(REPLICAS, [("master", 1, 1), ("worker", 3, 3)]), (ELASTIC, [("worker", 4, 2)])]
 )
 def test_role_pods_have_the_labels_and_the_port_of_the_operator(custom, counts) -> None:
     job = plan(a_template(custom), a_run(), read({})).job
@@ -58,8 +57,7 @@ WITH_DATA = {**REPLICAS, "kfpytorch": {"trainJob": DATA}}
 
 
 @pytest.mark.parametrize(
-    ("custom", "count", "needed"),
-    [(REPLICAS, 4, 4), (ELASTIC, 4, 2), (OF_MPI, 4, 4), (WITH_DATA, 4, 4)],
+    ("custom", "count", "needed"), [(REPLICAS, 4, 4), (ELASTIC, 4, 2), (OF_MPI, 4, 4), (WITH_DATA, 4, 4)]
 )
 def test_train_job_pods_are_built_from_its_runtime(custom, count, needed) -> None:
     planned = plan(a_template(custom), a_run(), read({"kfpytorch": {"dialect": "trainjob"}}))
@@ -156,11 +154,9 @@ def test_secrets_of_the_initializers_of_a_trainjob_must_exist() -> None:
     assert not find_sentences("secret-missing", plan_facts(custom, {}, SECRETS=[secret]))
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--namespace=ml"], ["-namespace=ml"], ["--namespace", "ml"], ["-namespace", "ml"]]
-)
-def test_value_of_a_flag_is_read_in_each_form_that_go_accepts(arguments) -> None:
-    assert deployments.list_flag_values(operator(*arguments, "--namespace"), "namespace") == ["ml"]
+def test_value_of_a_flag_is_read_in_each_form_that_go_accepts() -> None:
+    for arguments in (["--namespace=ml"], ["-namespace=ml"], ["--namespace", "ml"], ["-namespace", "ml"]):
+        assert deployments.list_flag_values(operator(*arguments, "--namespace"), "namespace") == ["ml"]
 
 
 def a_schema(kind, **fields):

@@ -38,15 +38,8 @@ SUBJECTS: Mapping[tuple[str, str], Subject | None] = {
     ("rbac.authorization.k8s.io/v1", "Role"): None,
     ("rbac.authorization.k8s.io/v1", "RoleBinding"): None,
 }
-PLURALS = {
-    "namespace": Subject.NAMESPACE,
-    "serviceaccount": Subject.ACCOUNTS,
-    "configmap": Subject.CONFIG_MAPS,
-    "secret": Subject.SECRETS,
-    "priorityclass": Subject.PRIORITIES,
-    "podtemplate": Subject.TEMPLATES,
-    "resourcequota": Subject.QUOTAS,
-    "node": Subject.NODES,
+NAMED_BY_KUBECTL = {kind.lower(): subject for (_, kind), subject in SUBJECTS.items()} | {
+    "node": Subject.NODES
 }
 WITH_VALUE = frozenset(("-n", "-f", "-k", "-l", "-o", "-p"))
 CHANGES = ("create", "patch", "label", "uncordon")
@@ -142,9 +135,6 @@ def test_remedy_is_valid_as_printed(check: str) -> None:
     validate(remedy_of(check))
 
 
-# ---- a remedy that changes the cluster removes the finding
-
-
 def is_changing(check: str) -> bool:
     words = remedy_of(check).split()
     return words[0] == "echo" or (words[0] == "kubectl" and words[1] in CHANGES)
@@ -161,14 +151,14 @@ def changed(facts: Facts, words: Sequence[str]) -> Facts:
     verb, *arguments = positional(rest)
     if verb == "create":
         made = {"metadata": {"name": arguments[-1], "namespace": facts.namespace}}
-        return with_object(facts, PLURALS[arguments[0]], made)
+        return with_object(facts, NAMED_BY_KUBECTL[arguments[0]], made)
     if verb == "uncordon":
         return alter(facts, Subject.NODES, {"spec": {"unschedulable": None}})
     if verb == "patch":
-        return alter(facts, PLURALS[arguments[0]], json.loads(rest[rest.index("-p") + 1]))
+        return alter(facts, NAMED_BY_KUBECTL[arguments[0]], json.loads(rest[rest.index("-p") + 1]))
     if verb == "label":
         pairs = dict(each.split("=", 1) for each in arguments if "=" in each)
-        subject = PLURALS.get(arguments[0], Subject.DEPLOYMENTS)
+        subject = NAMED_BY_KUBECTL.get(arguments[0], Subject.DEPLOYMENTS)
         return alter(facts, subject, {"metadata": {"labels": pairs}})
     return facts
 
@@ -192,9 +182,6 @@ def test_remedy_command_removes_the_finding(check: str) -> None:
     assert [*JUDGES[check](facts)] == []
 
 
-# ---- settings that remove the finding
-
-
 def write_gang(facts: Facts, written: Mapping[str, Any]) -> Facts:
     return replace(facts, gang=read(written).kfpytorch.gang)
 
@@ -212,10 +199,8 @@ def write_connector(facts: Facts, written: Mapping[str, Any]) -> Facts:
 def write_tolerations(facts: Facts, written: Mapping[str, Any]) -> Facts:
     settings = read(written["plugins"]["k8s"])
     added = [*settings.default_tolerations, *settings.resource_tolerations[GPU]]
-    roles = [
-        replace(role, pod=merge_patch(role.pod, {"spec": {"tolerations": added}}))
-        for role in facts.task.roles
-    ]
+    change = {"spec": {"tolerations": added}}
+    roles = [replace(role, pod=merge_patch(role.pod, change)) for role in facts.task.roles]
     return replace(facts, task=replace(facts.task, roles=roles))
 
 

@@ -1,6 +1,7 @@
-"""Tests of the findings from facts: order, exit code and unobserved subjects."""
+"""Tests of the findings from facts: order, exit code, unobserved subjects, and pages that list them."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.cluster_reader import NotReadable
 from backend_plugin.doctor.facts import DryRunReply, Facts, ProbeResult, ReadFailure, Subject
 from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.doctor.run_checks import EXIT_CODES
 
 NODES = ReadFailure(reason="the API server answers 500", remedy="kubectl get nodes")
 
@@ -110,8 +112,23 @@ def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str,
 
 
 def test_error_of_a_request_marks_a_command_in_its_remedy() -> None:
-    found = [
-        str(NotReadable(ReadFailure(reason="no answer", remedy=remedy)))
-        for remedy in ("", "name a kubeconfig", "kubectl version")
-    ]
+    remedies = ("", "name a kubeconfig", "kubectl version")
+    found = [str(NotReadable(ReadFailure(reason="no answer", remedy=remedy))) for remedy in remedies]
     assert found == ["no answer", "no answer; name a kubeconfig", "no answer; run: kubectl version"]
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_page_contains_each_exit_code() -> None:
+    text = (DOCS / "reference" / "doctor.md").read_text()
+    codes = {int(found) for found in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
+    assert codes == {*EXIT_CODES.values(), 2}
+
+
+def test_how_to_guide_names_only_existing_checks() -> None:
+    page = (DOCS / "how-to" / "verify-and-troubleshoot.md").read_text()
+    section = page.partition("## Replace manual checks")[2]
+    named = set(re.findall(r"^\| .*\| `([a-z-]+)`", section, re.MULTILINE))
+    assert named
+    assert named <= {check.id for check in CHECKS}

@@ -43,25 +43,20 @@ SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy
         ([{key: value for key, value in SAYS.items() if key != "env"}], False),
     ],
 )
-def test_template_container_that_applies_to_no_task_is_found(
-    containers: list[dict[str, Any]], is_found: bool
-) -> None:
+def test_template_container_that_applies_to_no_task_is_found(containers, is_found) -> None:
     violations = run_check("template-containers", a_template(spec={"containers": containers}))
     assert bool(violations) is is_found
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
+def test_only_templates_that_are_in_use_are_checked() -> None:
+    wrong = {"containers": [SAYS]}
+    for name, fields in (
         ("kai-template", {}),
         ("gone", {"platform": {"default-pod-template-name": "gone"}}),
         ("mine", {"task": PlannedTask(template="mine")}),
-    ],
-)
-def test_only_templates_that_are_in_use_are_checked(name: str, fields: dict[str, Any]) -> None:
-    wrong = {"containers": [SAYS]}
-    assert run_check("template-containers", a_template(name, spec=wrong), **fields)
-    assert not run_check("template-containers", a_template("anothers", spec=wrong), **fields)
+    ):
+        assert run_check("template-containers", a_template(name, spec=wrong), **fields)
+        assert not run_check("template-containers", a_template("anothers", spec=wrong), **fields)
 
 
 COSCHEDULING = {"spec": {"schedulerName": SERVED}}
@@ -95,9 +90,7 @@ BY_BACKEND = {"pod-groups-by": "backend"}
         ({"spec": {"schedulerName": "mine"}}, [deployment("s", "s:1", "--scheduler-name=mine")], {}, False),
     ],
 )
-def test_scheduler_name_without_a_gang_is_found(
-    template: dict[str, Any], deployments: list[dict[str, Any]], fields: dict[str, Any], is_found: bool
-) -> None:
+def test_scheduler_name_without_a_gang_is_found(template, deployments, fields, is_found) -> None:
     assert bool(run_check("template-gang", a_template(**template), *deployments, **fields)) is is_found
 
 
@@ -112,9 +105,7 @@ ONE_GROUP = "the pods of all tasks would be in one group"
         ({"annotations": {"scheduling.k8s.io/group-name": "g"}}, ONE_GROUP),
     ],
 )
-def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(
-    metadata: dict[str, Any], why: str
-) -> None:
+def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(metadata, why) -> None:
     (violation,) = run_check("template-placeholder", a_template(metadata=metadata))
     assert why in violation.sentence
     (part,) = metadata
@@ -123,14 +114,8 @@ def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(
     assert violation.remedy.startswith(f"{patch} '{json.dumps(gone)}'  # ")
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {},
-        {"labels": {"team": ""}},
-        {"annotations": {**GROUPS, f"{YUNIKORN}task-group-name": "worker"}},
-        {"labels": {f"{YUNIKORN}queue": "root.team"}},
-    ],
-)
-def test_template_that_may_form_a_gang_has_no_finding(metadata: dict[str, Any]) -> None:
-    assert not run_check("template-placeholder", a_template(metadata=metadata))
+def test_template_that_may_form_a_gang_has_no_finding() -> None:
+    in_group = {**GROUPS, f"{YUNIKORN}task-group-name": "worker"}
+    labels = ({}, {"team": ""}, {f"{YUNIKORN}queue": "root.team"})
+    for metadata in ({"annotations": in_group}, *({"labels": each} for each in labels)):
+        assert not run_check("template-placeholder", a_template(metadata=metadata))

@@ -12,14 +12,12 @@ from kubernetes.client import (
     V1VolumeMount,
 )
 
-from flytekitplugins.kfpytorch.pod_template import (
-    add_shared_mem_volume_to_pod_template,
-    build,
-    find_problems,
-)
+from flytekitplugins.kfpytorch.pod_template import add_shared_mem_volume_to_pod_template, build, find_problems
 
 VOLUME = V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory"))
 MOUNT = V1VolumeMount(name="shm", mount_path="/dev/shm")
+SLASH_MOUNT = V1VolumeMount(name="x", mount_path="/dev/shm/")
+MOUNT_IN_DICT = {"containers": [{"name": "primary", "volumeMounts": [{"mountPath": "/dev/shm"}]}]}
 OTHER_VOLUME = V1Volume(name="data")
 OTHER_MOUNT = V1VolumeMount(name="data", mount_path="/data")
 
@@ -33,35 +31,26 @@ def pod(*containers: V1Container, volumes: Any = None, primary: str = "primary")
     return PodTemplate(pod_spec=spec, primary_container_name=primary, labels={"a": "b"})
 
 
+OF_MAIN = (pod(container("main"), primary="main"), pod(primary="main"))
+
+
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
         (None, PodTemplate(pod_spec=V1PodSpec(containers=[container("primary", MOUNT)], volumes=[VOLUME]))),
-        (pod(container()), pod(container("primary", MOUNT), volumes=[VOLUME])),
         (
             pod(container("primary", OTHER_MOUNT), volumes=[OTHER_VOLUME]),
             pod(container("primary", OTHER_MOUNT, MOUNT), volumes=[OTHER_VOLUME, VOLUME]),
         ),
-        # The name identifies the primary container, at any position and with any name.
-        (
-            pod(container("main"), primary="main"),
-            pod(container("main", MOUNT), volumes=[VOLUME], primary="main"),
-        ),
-        (pod(primary="main"), pod(container("main", MOUNT), volumes=[VOLUME], primary="main")),
+        # The name identifies the primary container, which may be missing.
+        *((each, pod(container("main", MOUNT), volumes=[VOLUME], primary="main")) for each in OF_MAIN),
     ],
 )
-def test_shared_memory_is_mounted_in_the_primary_container(
-    template: PodTemplate | None, expected: PodTemplate
-) -> None:
+def test_shared_memory_is_mounted_in_the_primary_container(template, expected) -> None:
     before = copy.deepcopy(template)
     assert [*find_problems(template, shared_memory=True)] == []
     assert build(template, shared_memory=True) == expected
     assert template == before
-
-
-@pytest.mark.parametrize("template", [None, pod(container())])
-def test_template_without_shared_memory_stays_unchanged(template: PodTemplate | None) -> None:
-    assert build(template, shared_memory=False) is template
 
 
 @pytest.mark.parametrize(
@@ -69,17 +58,9 @@ def test_template_without_shared_memory_stays_unchanged(template: PodTemplate | 
     [
         (pod(container(), container("b")), "has 2 containers"),
         (pod(container("primary", MOUNT), volumes=[VOLUME]), "already mounts /dev/shm"),
-        (
-            pod(container("primary", V1VolumeMount(name="x", mount_path="/dev/shm/"))),
-            "already mounts /dev/shm",
-        ),
+        (pod(container("primary", SLASH_MOUNT)), "already mounts /dev/shm"),
         (pod(container(), volumes=[VOLUME]), "already has a volume named 'shm'"),
-        (
-            PodTemplate(
-                pod_spec={"containers": [{"name": "primary", "volumeMounts": [{"mountPath": "/dev/shm"}]}]}
-            ),
-            "already mounts /dev/shm",
-        ),
+        (PodTemplate(pod_spec=MOUNT_IN_DICT), "already mounts /dev/shm"),
     ],
 )
 def test_conflict_with_shared_memory_is_an_error_with_a_remedy(template: PodTemplate, reason: str) -> None:
@@ -96,48 +77,32 @@ MODEL = V1PodSpec(
     node_selector={"pool": "gpu"},
     volumes=[OTHER_VOLUME],
 )
-MANIFEST = {
-    "containers": [
-        {
-            "name": "primary",
-            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-            "resources": {"limits": {"cpu": 2}},
-        }
-    ],
-    "nodeSelector": {"pool": "gpu"},
-    "volumes": [{"name": "data"}],
-}
-MOUNTED = [{"name": "data", "mount_path": "/data"}]
-AS_MODELS_SPELL = {
-    "containers": [{"name": "primary", "volume_mounts": MOUNTED, "resources": {"limits": {"cpu": "2"}}}],
-    "node_selector": {"pool": "gpu"},
-    "volumes": [OTHER_VOLUME],
-}
+MOUNTS = [{"name": "data", "mountPath": "/data"}]
+CONTAINERS = [{"name": "primary", "volumeMounts": MOUNTS, "resources": {"limits": {"cpu": 2}}}]
+MANIFEST = {"containers": CONTAINERS, "nodeSelector": {"pool": "gpu"}, "volumes": [{"name": "data"}]}
 
 
-@pytest.mark.parametrize("spec", [MANIFEST, AS_MODELS_SPELL, MODEL.to_dict()])
+@pytest.mark.parametrize("spec", [MANIFEST, MODEL.to_dict() | {"volumes": [OTHER_VOLUME]}])
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_dict_and_model_give_the_same_template(spec: dict[str, Any], shared_memory: bool) -> None:
     before = copy.deepcopy(spec)
     template = PodTemplate(pod_spec=spec)
-    assert build(template, shared_memory=shared_memory) == build(
-        PodTemplate(pod_spec=MODEL), shared_memory=shared_memory
-    )
+    expected = build(PodTemplate(pod_spec=MODEL), shared_memory=shared_memory)
+    assert build(template, shared_memory=shared_memory) == expected
     assert template.pod_spec == before
 
 
-def test_dict_without_containers_is_completed() -> None:
+def test_template_without_shared_memory_is_unchanged_and_a_dict_without_containers_completed() -> None:
+    for template in (None, pod(container())):
+        assert build(template, shared_memory=False) is template
     assert build(PodTemplate(pod_spec={}), shared_memory=False) == PodTemplate()
 
 
-def test_unknown_field_is_rejected() -> None:
+def test_unknown_or_missing_field_and_wrong_type_are_rejected_with_their_path() -> None:
     spec = {"containers": [{"name": "primary", "volumeMount": []}]}
     reason = r"pod_spec\.containers\[0\]\.volumeMount: V1Container has no such field; .* 'volumeMounts'"
     with pytest.raises(ValueError, match=reason):
         build(PodTemplate(pod_spec=spec), shared_memory=True)
-
-
-def test_missing_field_and_wrong_type_are_rejected_with_their_path() -> None:
     with pytest.raises(ValueError, match=r"pod_spec\.containers\[0\]: "):
         build(PodTemplate(pod_spec={"containers": [{"image": "a"}]}), shared_memory=False)
     [problem] = find_problems(PodTemplate(pod_spec="x"), shared_memory=False)

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 from flytekitplugins.kfpytorch import recipes
 from flytekitplugins.kfpytorch.problems import ConfigError
 
-ANSWERED = [{"prompt": "say red", "completion": "red"}]
-
+OUT = {"output_dir": "out"}
 OPTIONS = {"lora_r": 8, "use_peft": True, "num_train_epochs": 3}
 
 
@@ -18,28 +16,19 @@ OPTIONS = {"lora_r": 8, "use_peft": True, "num_train_epochs": 3}
     [
         (recipes.Lora, {"rank": 0, "alpha": False, "dropout": 1.0}, ["rank=0", "alpha=False", "dropout=1.0"]),
         (recipes.Training, {"output_dir": "", "batch_size": 0}, ["output_dir=''", "batch_size=0"]),
-        (recipes.Training, {"output_dir": "out", "max_steps": -1}, ["max_steps=-1"]),
-        (
-            recipes.Training,
-            {"output_dir": "out", "epochs": 0, "learning_rate": -1.0},
-            ["epochs=0", "learning_rate=-1.0"],
-        ),
+        (recipes.Training, {**OUT, "max_steps": -1}, ["max_steps=-1"]),
+        (recipes.Training, {**OUT, "epochs": 0, "learning_rate": -1.0}, ["epochs=0", "learning_rate=-1.0"]),
         # The remedy is the field of `Training`.
-        (
-            recipes.Training,
-            {"output_dir": "out", "options": OPTIONS},
-            ["options='lora_r'", "options='use_peft'", "options='num_train_epochs'"],
-        ),
+        (recipes.Training, {**OUT, "options": OPTIONS}, [f"options={option!r}" for option in OPTIONS]),
     ],
 )
-def test_all_invalid_values_are_reported(
-    build: Callable[..., Any], values: dict[str, Any], problems: list[str]
-) -> None:
+def test_all_invalid_values_are_reported(build, values, problems) -> None:
     with pytest.raises(ConfigError) as refusal:
         build(**values)
     assert [each.partition(":")[0] for each in refusal.value.problems] == problems
 
 
+TRAINING = recipes.Training(output_dir="out")
 COLUMNS = {
     "sft": "SFT needs 'messages', or 'prompt' and 'completion', or 'text'",
     "dpo": "DPO needs 'chosen' and 'rejected'",
@@ -53,16 +42,14 @@ MORE: dict[str, dict[str, Any]] = {"grpo": {"reward": len}, "distill": {"teacher
 @pytest.mark.parametrize(("name", "required"), COLUMNS.items(), ids=COLUMNS)
 def test_a_dataset_with_other_columns_is_refused(name: str, required: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        getattr(recipes, name)(
-            "model", [{"question": "?"}], recipes.Training(output_dir="out"), **MORE.get(name, {})
-        )
+        getattr(recipes, name)("model", [{"question": "?"}], TRAINING, **MORE.get(name, {}))
     assert refusal.value.problems == (f"columns=['question']: {required}",)
 
 
 def test_a_text_column_may_have_another_name() -> None:
     training = recipes.Training(output_dir="out", options={"dataset_text_field": "page"})
     with pytest.raises(ConfigError) as refusal:
-        recipes.sft("model", ANSWERED, training)
+        recipes.sft("model", [{"prompt": "say red", "completion": "red"}], training)
     assert refusal.value.problems == ("columns=['completion', 'prompt']: SFT needs 'page'",)
 
 

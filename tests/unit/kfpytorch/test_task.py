@@ -2,6 +2,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -14,6 +15,11 @@ import flytekitplugins.kfpytorch
 from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch import task as module
+from flytekitplugins.kfpytorch.error_handling import (
+    RECOVERABLE_ERROR_FILE_NAME,
+    create_recoverable_error_file,
+    is_recoverable_worker_error,
+)
 from flytekitplugins.kfpytorch.problems import ConfigError
 
 IMAGES = ImageConfig(
@@ -66,24 +72,16 @@ def test_task_registration_imports_neither_torch_nor_kubernetes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "task_type"),
-    [
-        (PyTorch(num_workers=1), "pytorch"),
-        (Elastic(), "python-task"),
-        (Elastic(nnodes="1"), "pytorch"),
-        (Elastic(nnodes="1:1"), "pytorch"),
-        (Elastic(nnodes=2), "pytorch"),
-    ],
+    "config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes="1"), Elastic(nnodes="2:4")]
 )
-def test_task_type_is_derived_from_the_config(config: Any, task_type: str) -> None:
+def test_task_type_is_derived_from_the_config(config: Any) -> None:
     made = defined(config)
+    is_standalone = config == Elastic()
+    task_type = "python-task" if is_standalone else "pytorch"
     assert (made.task_type, made.task_type_version) == (task_type, 1)
-    assert (made.get_custom(SETTINGS) is None) is (task_type == "python-task")
-
-
-def test_elastic_task_has_its_node_range() -> None:
-    made = defined(Elastic(nnodes="2:4"))
-    assert (made.min_nodes, made.max_nodes, made.rdzv_backend) == (2, 4, "c10d")
+    assert (made.get_custom(SETTINGS) is None) is is_standalone
+    if isinstance(config, Elastic):
+        assert (made.min_nodes, made.max_nodes, made.rdzv_backend) == (*config.min_max_nodes(), "c10d")
 
 
 def test_number_of_workers_is_required() -> None:
@@ -107,10 +105,7 @@ def test_config_may_change_until_it_is_encoded() -> None:
             invalid.get_custom(SETTINGS)
 
 
-# Pods.
-
-
-@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(), Elastic(nnodes=2)])
+@pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic()])
 def test_pod_template_is_built_once_on_first_access(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.logger, "warning", pytest.fail)
     made = defined(config)
@@ -172,9 +167,6 @@ def test_shared_memory_of_flytekit_takes_precedence(config: Any, amount: object)
     assert defined(config, shared_memory=amount).pod_template is None
 
 
-# Serialization and overrides by flytekit.
-
-
 def template_of(entity: Any, made: Any) -> Any:
     models: Any = OrderedDict()
     get_serializable(models, SETTINGS, entity)
@@ -200,9 +192,7 @@ def made_here(monkeypatch: pytest.MonkeyPatch) -> Any:
         (Elastic(), Elastic(nnodes="2:4"), (4, True)),
     ],
 )
-def test_override_replaces_the_whole_config(
-    config: Any, override: Any, expected: tuple[int, bool], made_here: Any
-) -> None:
+def test_override_replaces_the_whole_config(config, override, expected, made_here) -> None:
     made = made_here(config)
     assert made.pod_template is not None
     workflow = Workflow(name="w")
@@ -229,17 +219,14 @@ def test_role_images_are_resolved_like_that_of_the_task(monkeypatch: pytest.Monk
     assert built == [spec]
 
 
-def test_unknown_image_is_reported_with_task_and_field() -> None:
+def test_unknown_image_is_reported_with_task_and_field_and_a_full_name_needs_no_configuration() -> None:
+    made = defined(PyTorch(worker=Worker(image="a:1", replicas=1)))
+    assert made.get_custom(SerializationSettings(image_config=None))["workerReplicas"]["image"] == "a:1"
     made = defined(PyTorch(Master(image="{{.image.absent}}"), Worker(replicas=1)))
     with pytest.raises(ConfigError, match="absent not found") as caught:
         made.get_custom(SETTINGS)
     place = "master.image='{{.image.absent}}'"
     assert str(caught.value).startswith(f"{made.name}: {place}: ")
-
-
-def test_images_without_placeholders_need_no_configuration() -> None:
-    made = defined(PyTorch(worker=Worker(image="a:1", replicas=1)))
-    assert made.get_custom(SerializationSettings(image_config=None))["workerReplicas"]["image"] == "a:1"
 
 
 @pytest.mark.parametrize("config", [PyTorch(num_workers=1), Elastic(nnodes=2)])
@@ -251,12 +238,10 @@ def test_task_survives_cloudpickle(config: Any) -> None:
     assert again.pod_template == made.pod_template
 
 
-def test_mapped_task_keeps_its_config() -> None:
+def test_mapped_task_keeps_its_config_and_a_dynamic_task_runs_locally() -> None:
     mapped = map_task(defined(PyTorch(num_workers=2)))
     assert mapped.get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
 
-
-def test_dynamic_task_with_a_config_runs_locally() -> None:
     @dynamic(task_config=PyTorch(num_workers=1))
     def plan(steps: int) -> int:
         return steps + 1
@@ -271,3 +256,18 @@ def test_ineffective_setting_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert logged == [
         "PyTorch: run_policy.backoff_limit=0 has no effect: Flyte treats 0 as unset; the minimum is 1"
     ]
+
+
+def test_recoverable_marker_is_created_next_to_the_error_file(tmp_path, monkeypatch) -> None:
+    failure = SimpleNamespace(error_file=str(tmp_path / "error.json"))
+    assert not is_recoverable_worker_error(failure)
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", failure.error_file)
+    for _ in range(2):
+        create_recoverable_error_file()
+    (marker,) = tmp_path.iterdir()
+    assert marker.name == RECOVERABLE_ERROR_FILE_NAME == "recoverable_error"
+    assert is_recoverable_worker_error(failure)
+    # Only a worker of torch has the variable.
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
+    with pytest.raises(ValueError, match="TORCHELASTIC_ERROR_FILE"):
+        create_recoverable_error_file()

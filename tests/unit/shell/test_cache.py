@@ -72,9 +72,10 @@ def test_cache_is_ready_after_all_jobs_and_pods_were_listed() -> None:
 def test_pods_and_events_are_assigned_to_their_jobs() -> None:
     cache = a_cache(Job(name="a-b", uid="1"), Job(name="a-b-worker-0", uid="2"), a_pod("a-b-worker-0"))
     put(cache, Event(reason="Failed", name="a-b-master-0"), Event(reason="Killing", name="nobody-s"))
+    put(cache, Event(reason="NotReady", kind="PodGroup", name="pg-a-b-0a1b2c3d-0000-4000-8000-0123456789ab"))
     put(cache, a_pod("a-b-worker-1"), namespace="elsewhere")
     drop(cache, Pod, "a-b-worker-1")
-    assert (list_pods(cache, "a-b"), list_events(cache, "a-b")) == (["a-b-worker-0"], ["Failed"])
+    assert (list_pods(cache, "a-b"), list_events(cache, "a-b")) == (["a-b-worker-0"], ["Failed", "NotReady"])
 
 
 def test_job_missing_from_a_list_is_unconfirmed_and_a_deleted_one_is_marked() -> None:
@@ -147,6 +148,7 @@ def test_entry_of_a_deleted_job_is_removed_if_no_list_has_its_pods() -> None:
 
 def test_job_received_after_its_pods_has_the_remaining_pods() -> None:
     cache = a_cache(a_pod("a-master-0"), a_pod("b-master-0"))
+    drop(cache, Pod, "a-master-0", "that of an earlier pod")
     drop(cache, Pod, "b-master-0", "p")
     put(cache, Job(name="a", uid="j"), Job(name="b", uid="j"))
     assert (list_pods(cache, "a"), list_pods(cache, "b")) == (["a-master-0"], [])
@@ -245,14 +247,6 @@ def test_short_equal_parts_of_jobs_are_shared(config: str, held_once: bool) -> N
     assert next(iter(one.job.annotations)) is next(iter(other.job.annotations))
 
 
-def test_recreated_pod_is_not_removed_with_its_predecessor() -> None:
-    cache = a_cache(a_pod("a-worker-0", "2"))
-    drop(cache, Pod, "a-worker-0", "1")
-    assert list_pods(cache, "a") == ["a-worker-0"]
-    drop(cache, Pod, "a-worker-0", "2")
-    assert cache.get(("ns", "a")) is None
-
-
 def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Attempt:
     return a_run(output_prefix=f"s3://b/p-d-e-{node}/data/{number}", namespace=namespace, attempt=number)
 
@@ -298,12 +292,6 @@ def test_events_of_placeholder_pods_are_assigned_to_the_job() -> None:
     relist(cache, Pod, Pod(name="tg-j-worker-y", job_name="j", place="worker"))
     put(cache, Event(reason="Informational", name="tg-j-worker-y"))
     assert list_events(cache) == ["Informational"] * 2
-
-
-def test_event_of_a_kai_pod_group_is_assigned_to_its_job() -> None:
-    name = "pg-j-0a1b2c3d-0000-4000-8000-0123456789ab"
-    cache = a_cache(Job(name="j"), Event(reason="NotReady", kind="PodGroup", name=name))
-    assert list_events(cache) == ["NotReady"]
 
 
 def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:

@@ -11,20 +11,18 @@ from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.job_metrics import MAX_QUEUES, compute_oldest_wait, count_jobs, measure_start
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.task_responses import CachedResponse
+from backend_plugin.shell.watch_status import WatchState, WatchStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def add(
-    cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "", age: float = 0.0
-) -> CachedJob:
+def add(cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "", age: float = 0) -> CachedJob:
     """Add a job; the namespace is the part of the name before the slash."""
     namespace, _, name = name.partition("/")
     gang = {gang_annotation.ANNOTATION: msgspec.json.encode({"queue": queue}).decode()} if queue else {}
     created = NOW - timedelta(seconds=age)
-    cache.put_record(
-        namespace, Job(name=name, namespace=namespace, uid=name, created=created, annotations=gang)
-    )
+    job = Job(name=name, namespace=namespace, uid=name, created=created, annotations=gang)
+    cache.put_record(namespace, job)
     entry = cache.get((namespace, name))
     assert entry is not None
     entry.logged_phase = phase
@@ -56,19 +54,15 @@ def test_phase_before_the_first_verdict_is_the_one_that_flyte_received() -> None
     assert count_jobs(cache) == {("RUNNING", "a", ""): 1}
 
 
-def test_queue_of_the_pod_group_takes_precedence() -> None:
+def test_queue_of_the_pod_group_takes_precedence_and_an_invalid_name_has_no_own_label() -> None:
     cache = Cache(lambda: NOW)
     foreign = PodGroup(kind="PodGroup", name="1", queue="of-another", foreign=True)
     own = PodGroup(kind="Workload", name="1", queue="actual")
     add(cache, "a/1", Phase.QUEUED, queue="asked").pod_groups = (foreign, own)
     assert count_jobs(cache) == {("QUEUED", "a", "actual"): 1}
-
-
-def test_invalid_queue_name_has_no_own_label() -> None:
-    cache = Cache(lambda: NOW)
     for number in range(3):
-        add(cache, f"a/{number}", Phase.QUEUED, queue=f'"}} {number}')
-    assert count_jobs(cache) == {("QUEUED", "a", "_other"): 3}
+        add(cache, f"b/{number}", Phase.QUEUED, queue=f'"}} {number}')
+    assert count_jobs(cache) == {("QUEUED", "a", "actual"): 1, ("QUEUED", "b", "_other"): 3}
 
 
 def test_only_the_largest_queues_have_their_own_labels() -> None:
@@ -128,3 +122,39 @@ def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     metrics.failures.add("oom-gpu")
     metrics.creates.add("created")
     assert len(page(metrics)) == len(before)
+
+
+def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind() -> None:
+    clock = [100.0]
+    status = WatchStatus(lambda: clock[0])
+    for kind, namespace in (("pods", "a"), ("pods", "b"), ("workloads", ""), ("jobs", "")):
+        status.set_state(kind, namespace, WatchState.SYNCING)
+    clock[0] = 107.0
+    assert status.ages() == {("pods",): 7.0, ("workloads",): 7.0, ("jobs",): 7.0}
+    status.receive("pods", "a")
+    status.receive("jobs", "")
+    status.set_state("pods", "a", WatchState.SYNCED)
+    status.set_state("workloads", "", WatchState.NOT_SERVED)
+    status.set_state("jobs", "", WatchState.STALE)
+    clock[0] = 110.0
+    assert status.ages() == {("pods",): 10.0, ("jobs",): 3.0}
+    status.set_state("jobs", "", WatchState.FORBIDDEN)
+    assert status.ages() == {("pods",): 10.0}
+
+
+def test_current_failures_are_described_with_the_affected_kinds() -> None:
+    status = WatchStatus()
+    for kind in ("jobs", "pods"):
+        status.set_state(kind, "", WatchState.STALE, "no answer")
+    for namespace in "abcd":
+        status.set_state("events", namespace, WatchState.FORBIDDEN, f"forbidden in {namespace}")
+    assert status.describe_failures() == (
+        "cannot list jobs, pods: no answer; cannot list events in a: forbidden in a; "
+        "cannot list events in b: forbidden in b; 2 more failures"
+    )
+    for namespace in "abcd":
+        status.set_state("events", namespace, WatchState.SYNCED)
+    status.set_state("jobs", "", WatchState.NOT_SERVED)
+    assert status.describe_failures() == "cannot list pods: no answer"
+    status.set_state("pods", "", WatchState.SYNCED)
+    assert status.describe_failures() == ""

@@ -38,9 +38,7 @@ print(psutil.Process().memory_info().rss - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory in this way")
 @pytest.mark.parametrize(("variables", "limited"), [((), True), (("MALLOC_ARENA_MAX",), False)])
-def test_freed_memory_is_returned_unless_the_environment_configures_the_allocator(
-    variables: tuple[str, ...], limited: bool
-) -> None:
+def test_freed_memory_is_returned_unless_the_environment_configures_the_allocator(variables, limited) -> None:
     command = [sys.executable, "-c", PROGRAM, *variables]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert output[0] == str(limited)

@@ -12,13 +12,15 @@ import pytest
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from fsspec.implementations.memory import MemoryFileSystem
 
+from backend_plugin.core.judging import file_terminations
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes, PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import OutputStores, StoreUnavailable, StoreUnusable
+from kfpytorch_common.causes import Cause
 
 
-def document(message: str = "no data", seconds: int = 0) -> bytes:
-    error = ContainerError(code="USER:ValueError", message=message)
+def document(message: str = "no data", seconds: int = 0, **fields: Any) -> bytes:
+    error = ContainerError(code="USER:ValueError", message=message, **fields)
     error.timestamp.seconds = seconds
     return ErrorDocument(error=error).SerializeToString()
 
@@ -110,11 +112,6 @@ def test_symlink_out_of_a_listed_directory_is_rejected(tmp_path: Path) -> None:
     for prefix in (f"{listed}/out", f"{listed}/out/."):
         with pytest.raises(PrefixNotAllowed):
             read_outputs(prefix, str(listed))
-    (listed / "error.pb").symlink_to(secret / "error.pb")
-    (file,) = read_outputs(str(listed)).error_files
-    assert file.message.startswith(
-        "an error file that cannot be read: PermissionError: it is a symbolic link"
-    )
 
 
 def test_symlinks_are_followed_if_they_or_the_root_are_listed(tmp_path: Path) -> None:
@@ -125,16 +122,22 @@ def test_symlinks_are_followed_if_they_or_the_root_are_listed(tmp_path: Path) ->
     assert read_outputs(f"file://{tmp_path}/absent", "file:///") == TaskOutputs()
 
 
-def test_named_pipe_is_no_readable_error_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "error.pb")
-    (file,) = read_outputs(str(tmp_path)).error_files
-    assert file.message == "an error file that cannot be read: PermissionError: it is not a regular file"
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
-def test_outputs_must_be_a_regular_file(tmp_path: Path, make: Any) -> None:
-    make(tmp_path / "outputs.pb")
-    assert read_outputs(str(tmp_path)) == TaskOutputs()
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (os.mkfifo, "it is not a regular file"),
+        (lambda path: path.symlink_to("/etc/hostname"), "it is a symbolic link, which is not followed"),
+    ],
+)
+def test_pipe_or_symlink_is_no_output_and_no_readable_error_file(
+    tmp_path: Path, make: Any, reason: str
+) -> None:
+    for name in ("outputs.pb", "error.pb"):
+        make(tmp_path / name)
+    found = read_outputs(str(tmp_path))
+    assert not found.outputs
+    message = f"an error file that cannot be read: PermissionError: {reason}"
+    assert [file.message for file in found.error_files] == [message]
 
 
 def test_directory_is_no_error_file(prefix: str) -> None:
@@ -163,11 +166,16 @@ def test_missing_listed_directory_is_a_store_error(tmp_path: Path) -> None:
 _ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb": ConnectionError}
 
 
-class OddError(MemoryFileSystem):
-    """A store whose listing calls a function of the test."""
+class OddStore(MemoryFileSystem):
+    """A store whose constructor and listing call functions of the test."""
 
     protocol = "odd"
+    build: Any = None
     answer: Any = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        type(self).build()
+        super().__init__(*args, **options)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         return type(self).answer()
@@ -177,13 +185,14 @@ class OddError(MemoryFileSystem):
 
 
 @pytest.fixture
-def odd(monkeypatch: pytest.MonkeyPatch) -> type[OddError]:
+def odd(monkeypatch: pytest.MonkeyPatch) -> type[OddStore]:
     monkeypatch.setitem(STORES, "odd", "odd")  # Another scheme than those of installed packages.
-    fsspec.register_implementation("odd", OddError, clobber=True)
-    return OddError
+    fsspec.register_implementation("odd", OddStore, clobber=True)
+    OddStore.build = lambda: None
+    return OddStore
 
 
-async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddError], tmp_path: Path) -> None:
+async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddStore], tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").touch()
     release = threading.Event()
     hanging: list[int] = []
@@ -210,7 +219,7 @@ async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddEr
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no credentials " + "x" * 1000), ValueError(), OSError("x")])
-def test_store_exception_is_reported_with_a_remedy(odd: type[OddError], error: Exception) -> None:
+def test_store_exception_is_reported_with_a_remedy(odd: type[OddStore], error: Exception) -> None:
     def fail() -> None:
         raise error
 
@@ -226,7 +235,7 @@ def listing(*names: str) -> Any:
     return lambda: [{"name": f"a/b/{name}", "size": 3, "type": "file"} for name in names]
 
 
-def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(odd: type[OddError]) -> None:
+def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(odd: type[OddStore]) -> None:
     odd.answer = listing("error-gone.pb")  # It was deleted after the listing.
     assert read_outputs("odd://a/b") == TaskOutputs()
     odd.answer = listing("error-denied.pb")
@@ -242,3 +251,67 @@ def test_store_without_its_package_is_reported(monkeypatch: pytest.MonkeyPatch) 
     fsspec.register_implementation("lost", "lostfs.LostFileSystem", clobber=True, errtxt="Install lostfs")
     with pytest.raises(StoreUnusable, match="run: pip install lostfs"):
         read_outputs("lost://a/b")
+
+
+async def wait_until(true: Any) -> None:
+    for _ in range(1_000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come about")
+
+
+def count_threads() -> int:
+    return sum(each.name == "outcome" for each in threading.enumerate())
+
+
+async def test_reads_of_many_stores_use_a_limited_number_of_threads(odd: type[OddStore]) -> None:
+    go_on, built, inside = threading.Event(), list[None](), list[None]()
+
+    def hold() -> list[Any]:
+        inside.append(None)
+        go_on.wait(20)
+        return []
+
+    # Another thread could create a second client in the meantime.
+    odd.build, odd.answer = lambda: built.append(time.sleep(0.05)), hold
+    collector = OutputReader(OutputPrefixes(["odd://*"]), ReadLimits(all_at_once=3, at_once=2))
+    asked = [asyncio.ensure_future(collector.read_outputs(f"odd://bucket-{index}/x")) for index in range(30)]
+    await wait_until(lambda: len(inside) == 3)
+    threads = count_threads()
+    go_on.set()
+    assert (threads, len(built)) == (3, 1)
+    assert await asyncio.gather(*asked) == [TaskOutputs()] * 30
+    # A store without a running read is forgotten.
+    await wait_until(lambda: len(collector._turns) == 0)
+
+
+async def test_wait_for_a_store_client_is_part_of_the_read_timeout(odd: type[OddStore]) -> None:
+    go_on = threading.Event()
+    odd.build = lambda: go_on.wait(20)
+    collector = OutputReader(OutputPrefixes(["odd://*"]), ReadLimits(seconds=0.1))
+    asked = [asyncio.ensure_future(collector.read_outputs(f"odd://{name}/x")) for name in ("one", "two")]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    # The thread of the second read has ended, although the first one still creates the client.
+    await wait_until(lambda: count_threads() == 1)
+    go_on.set()
+    assert [type(each) for each in results] == [StoreUnavailable] * 2
+
+
+def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> None:
+    report = "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n"
+    message = f"Trace:\n\n{'é' * 150_000}\nMessage:\n\n{report}"
+    for index in range(50):
+        (tmp_path / f"error-{index}.pb").write_bytes(document(message, worker=f"j-worker-{index}"))
+    found = read_outputs(str(tmp_path))
+    kept = [
+        len(f"{file.message}{file.failure.message}{file.failure.traceback}".encode())
+        for file in found.error_files
+        if file.failure is not None
+    ]
+    assert (len(kept), found.more) == (32, 18)
+    assert max(kept) <= 40_000
+    assert sum(kept) <= 2**20
+    deaths = file_terminations.list_file_terminations(found.error_files, (), {})
+    deaths = [(each.cause, each.failure.rank, each.failure.exception) for each in deaths]
+    assert deaths == [(Cause.OOM_GPU, 3, "RuntimeError")] * 32

@@ -3,12 +3,14 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from backend_plugin.core import printable
-from backend_plugin.shell import logging_setup
+from backend_plugin.shell import logging_setup, tracing
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 LOG = logging.getLogger("backend_plugin.test")
@@ -19,10 +21,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def set_up(form: str | None = None, stream: io.StringIO | None = None, level: str = "info") -> io.StringIO:
+def set_up(form: str | None = None, stream: io.StringIO | None = None) -> io.StringIO:
     stream = stream or io.StringIO()
     # Pytest's handlers stay usable after `force` removes them.
-    logging_setup.configure_logging(level, form, stream)
+    logging_setup.configure_logging("info", form, stream)
     return stream
 
 
@@ -57,6 +59,7 @@ def test_log_fields_apply_within_the_context_and_in_its_tasks() -> None:
 
 def test_text_log_line_is_short_and_contains_the_fields_and_a_terminal_has_colours() -> None:
     stream = set_up("text")
+    LOG.debug("suppressed by the level")
     LOG.info("started", extra={"execution": "f1", "project": "p"})
     assert re.fullmatch(r"\d\d:\d\d:\d\d INFO    started  execution=f1 project=p\n", stream.getvalue())
     stream = set_up(stream=Terminal())
@@ -86,8 +89,36 @@ def test_control_characters_in_names_are_escaped_and_a_traceback_is_logged(form:
     assert "ValueError: invalid literal" in stream.getvalue()
 
 
-def test_log_level_suppresses_lower_records() -> None:
-    stream = set_up(level="warning")
-    LOG.info("quiet")
-    LOG.warning("loud")
-    assert [line["message"] for line in lines(stream)] == ["loud"]
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@pytest.mark.parametrize(
+    ("environ", "asked"),
+    [
+        ({ENDPOINT: ""}, False),
+        ({ENDPOINT: "http://collector:4317"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({ENDPOINT: "http://collector:4317", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({ENDPOINT: "http://collector:4317", "OTEL_SDK_DISABLED": "True"}, False),
+    ],
+)
+def test_tracing_is_requested_by_the_opentelemetry_variables(environ: dict[str, str], asked: bool) -> None:
+    assert tracing.is_requested(environ) is asked
+
+
+def test_opentelemetry_is_imported_only_if_tracing_is_requested() -> None:
+    program = (
+        "import sys; from backend_plugin.shell import tracing\n"
+        "with tracing.open_tracing({}) as nothing:\n"
+        "    print(nothing, any('opentelemetry' in m for m in sys.modules))\n"
+        # As without the package.
+        "sys.modules['opentelemetry.exporter'] = None\n"
+        "try:\n"
+        f"    with tracing.open_tracing({{{ENDPOINT!r}: 'http://x'}}): pass\n"
+        "except tracing.TracingUnavailable as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    imported, message = done.stdout.splitlines()
+    assert imported == "() False"
+    assert 'is not installed; run: pip install "flytekitplugins-kfpytorch[backend,otel]"' in message

@@ -1,21 +1,26 @@
-"""The failure file of a rank, as this package and torch's tools read it."""
+"""The failure file of a rank, as this package and torch's tools read it, for exceptions of any kind."""
 
+import builtins
 import dataclasses
 import itertools
 import json
 import os
+import sys
 import sysconfig
 import time
 import traceback
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from traceback import TracebackException
+from typing import Any, NoReturn
 
+import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.worker import failure_file
+from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
 from kfpytorch_common.causes import Failure, Frame
 
 
@@ -82,9 +87,7 @@ UNREADABLE = ("<exception str() failed>", "<unprintable Unprintable object>")
     ],
     ids=["empty", "surrogate", "key", "unprintable"],
 )
-def test_exception_with_any_message_is_recorded(
-    tmp_path: Path, error: BaseException, messages: tuple[str, ...]
-) -> None:
+def test_exception_with_any_message_is_recorded(tmp_path, error, messages) -> None:
     failure = recorded(tmp_path, raised(error))
     assert failure.exception == type(error).__name__
     assert failure.message in messages
@@ -101,19 +104,15 @@ def test_huge_message_and_deep_recursion_are_truncated(tmp_path: Path) -> None:
     assert (tmp_path / "failure.json").stat().st_size < 10**6
 
 
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
+def test_torch_error_is_recognized_by_the_file_that_raised(tmp_path: Path) -> None:
+    for file, expected in (
         ("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", True),
-        ("/home/me/train.py", False),
         ("/home/me/torch/train.py", False),
         ("/home/me/torch_models/train.py", False),
-    ],
-)
-def test_torch_error_is_recognized_by_the_file_that_raised(tmp_path: Path, file: str, expected: bool) -> None:
-    with pytest.raises(RuntimeError) as caught:
-        exec(compile("raise RuntimeError('wrong')", file, "exec"), {})
-    assert recorded(tmp_path, caught.value).from_torch is expected
+    ):
+        with pytest.raises(RuntimeError) as caught:
+            exec(compile("raise RuntimeError('wrong')", file, "exec"), {})
+        assert recorded(tmp_path, caught.value).from_torch is expected
     # `work.wait()` raises this error in a frame of the user after `all_reduce(..., async_op=True)`.
     place = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561]"
     assert recorded(tmp_path, RuntimeError(f"{place} Connection closed by peer [127.0.0.1]")).from_torch
@@ -149,9 +148,7 @@ FAILURES = st.builds(
 
 
 @given(st.lists(FAILURES, max_size=4))
-def test_terminations_of_a_node_are_equal_after_writing_and_reading(
-    tmp_path_factory: pytest.TempPathFactory, all_of: list[Failure]
-) -> None:
+def test_terminations_of_a_node_are_equal_after_writing_and_reading(tmp_path_factory, all_of) -> None:
     directory = tmp_path_factory.mktemp("node")
     failure_file.write_terminations(directory, all_of, all_of[:2])
     assert failure_file.read_terminations(directory) == (all_of, all_of[:2])
@@ -165,10 +162,6 @@ def test_incomplete_failure_file_is_ignored(tmp_path: Path, text: str | None) ->
     assert (failure_file.read_failure(tmp_path), failure_file.read_terminations(tmp_path)) == (None, ([], []))
 
 
-def test_stack_position_is_empty_without_a_request(tmp_path: Path) -> None:
-    assert failure_file.read_position(tmp_path) == {"frames": (), "waiting": False, "collective": ""}
-
-
 DISTRIBUTED = sysconfig.get_path("purelib") + "/torch/distributed"
 ASKED = f"""Stack (most recent call first):
   File "{DISTRIBUTED}/distributed_c10d.py", line 5055 in barrier
@@ -178,6 +171,7 @@ ASKED = f"""Stack (most recent call first):
 
 
 def test_stack_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
+    assert failure_file.read_position(tmp_path) == {"frames": (), "waiting": False, "collective": ""}
     command = '  File "<string>", line 3 in <module>\n'
     latest = ASKED.replace("line 9", "line 12")
     (tmp_path / failure_file.STACK_FILE_NAME).write_text(f"{ASKED}{latest}{command}")
@@ -254,3 +248,109 @@ def test_long_chain_keeps_its_nearest_and_its_first_exceptions(tmp_path: Path) -
     for later, earlier in itertools.pairwise(errors):
         later.__cause__ = earlier
     assert [each.message for each in recorded(tmp_path, errors[0]).chain] == ["9", "3", "2", "1"]
+
+
+needs_groups = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups"
+)
+
+read = partial(TracebackException.from_exception, compact=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+class Delegating(Exception):
+    """An exception whose `__getattr__` raises another exception than AttributeError."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {}[name]
+
+
+class Incomplete(Delegating):
+    """An exception whose `__str__` raises, too, because its `__init__` has set no attributes."""
+
+    def __str__(self) -> str:
+        return str(self.detail)
+
+
+def fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+def fail_from(cause: BaseException) -> None:
+    try:
+        fail(cause)
+    except type(cause) as error:
+        raise ValueError("outer") from error
+
+
+def test_cause_that_rejects_assignments_is_recorded(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="outer") as caught:
+        fail_from(Frozen(3))
+    [cause] = recorded(tmp_path, caught.value).chain
+    assert (cause.exception, cause.message, cause.frames[-1].function) == ("Frozen", "3", "fail")
+
+
+class OddNotes(Exception):
+    """An exception whose notes are not in a list."""
+
+    __notes__ = 3
+
+
+# The attributes of a SyntaxError have no defined types: here, a parser has stored the column as text.
+COLUMN = SyntaxError("text", ("recipe.txt", 3, "7", "a = = b"))
+
+
+@pytest.mark.parametrize("error", [Delegating("text"), OddNotes("text"), COLUMN], ids=repr)
+@pytest.mark.parametrize("is_cause", [False, True])
+def test_exception_with_unreadable_attributes_is_recorded_with_its_message(error, is_cause, tmp_path) -> None:
+    expected = ValueError("outer") if is_cause else error
+    with pytest.raises(type(expected)) as caught:
+        fail_from(error) if is_cause else fail(error)
+    failure = recorded(tmp_path, caught.value)
+    assert (failure.exception, failure.message) == (type(expected).__name__, str(expected))
+    assert failure.frames[-1].function == ("fail_from" if is_cause else "fail")
+    assert "raise " in failure.traceback
+
+
+def test_exception_that_has_no_text_either_is_recorded_with_its_position(tmp_path: Path) -> None:
+    with pytest.raises(Incomplete) as caught:
+        fail(Incomplete())
+    failure = recorded(tmp_path, caught.value)
+    assert (failure.exception, failure.message) == ("Incomplete", "<exception str() failed>")
+    assert failure.frames[-1].function == "fail"
+
+
+@needs_groups
+def test_notes_and_members_of_an_exception_group_follow_the_message() -> None:
+    group: Any = vars(builtins)["ExceptionGroup"]
+    with pytest.raises(ValueError, match="text") as caught:
+        fail(ValueError("text"))
+    line = caught.value.__traceback__.tb_next.tb_lineno if caught.value.__traceback__.tb_next else 0
+    stack = read(caught.value).stack
+    place = exceptions.format_frame(exceptions.read_user_frames(stack)[-1])
+    assert place.endswith(f"test_failure_file.py:{line} in fail")
+    both = group("two", [caught.value, group("one", [KeyError("key")])])
+    assert exceptions.format_message(read(both)).splitlines() == [
+        "two (2 sub-exceptions)",
+        f"ValueError: text, at {place}",
+        "ExceptionGroup: one (1 sub-exception)",
+        "  KeyError: 'key'",
+    ]
+    error = ValueError("no data")
+    error.add_note("epoch 3")
+    error.add_note("batch 7\nof 9")
+    message = exceptions.format_message(read(error))
+    assert message == "no data\nepoch 3\nbatch 7\nof 9"
+
+
+def test_exception_that_rejects_assignments_is_raised_unchanged() -> None:
+    def train() -> None:
+        raise Frozen(3)
+
+    with pytest.raises(Frozen) as caught:
+        replica.spawn_helper(cloudpickle.dumps(train), "/nowhere", None, None, {})
+    assert (caught.value.code, exceptions.list_chain(read(caught.value))) == (3, ())

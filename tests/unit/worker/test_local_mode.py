@@ -1,13 +1,18 @@
-"""The user's options for local runs, and errors for invalid ones."""
+"""The user's options for local runs, the check of the packages, and errors for invalid ones."""
 
 import warnings
+from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
+from flytekit import task
 
+from flytekitplugins.kfpytorch import Elastic, PyTorch, TrainJob, Worker
 from flytekitplugins.kfpytorch.worker import local_mode
 from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalMode
+from flytekitplugins.kfpytorch.worker.local_requirements import PackagesNotInstalled, require_packages
 
 INLINE, REPLICAS = LocalMode(inline=True), LocalMode(inline=False)
 
@@ -20,19 +25,16 @@ INLINE, REPLICAS = LocalMode(inline=True), LocalMode(inline=False)
         ("replicas", REPLICAS, REPLICAS),
         (" Replicas ", REPLICAS, REPLICAS),
         ("inline", INLINE, INLINE),
-        ("1", LocalMode(inline=False, ranks=1), LocalMode(inline=False, ranks=1)),
         ("64", LocalMode(inline=False, ranks=64), LocalMode(inline=False, ranks=64)),
     ],
 )
-def test_local_mode_is_selected(
-    value: str | None, by_default: LocalMode, under_pyflyte_run: LocalMode
-) -> None:
+def test_local_mode_is_selected(value, by_default, under_pyflyte_run) -> None:
     env = {} if value is None else {"FLYTE_KFPYTORCH_LOCAL": value}
     assert local_mode.read_local_mode(env, replicas_by_default=False) == by_default
     assert local_mode.read_local_mode(env, replicas_by_default=True) == under_pyflyte_run
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "2.5", "²", "true", "in-line"])
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "²", "in-line"])
 def test_invalid_local_mode_is_rejected(value: str) -> None:
     with pytest.raises(InvalidLocalMode) as refused:
         local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": value}, replicas_by_default=True)
@@ -41,12 +43,10 @@ def test_invalid_local_mode_is_rejected(value: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("1", True), ("true", True), ("YES", True), ("0", False), ("false", False), ("No", False), ("", False)],
-)
-def test_verbose_variable_shows_all_ranks(value: str, expected: bool) -> None:
-    assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": value}) is expected
+def test_verbose_variable_shows_all_ranks() -> None:
+    values = ("1", "true", "YES", "0", "false", "No", "")
+    found = [local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": value}) for value in values]
+    assert found == [True] * 3 + [False] * 4
 
 
 def params(**fields: Any) -> Any:
@@ -61,9 +61,7 @@ def params(**fields: Any) -> Any:
     ("remote", "verbose", "expected"),
     [(False, 0, (True, False)), (False, 1, (True, True)), (True, 1, (False, False))],
 )
-def test_pyflyte_run_is_detected_from_the_click_context(
-    remote: bool, verbose: int, expected: tuple[bool, bool]
-) -> None:
+def test_pyflyte_run_is_detected_from_the_click_context(remote, verbose, expected) -> None:
     with (
         click.Context(click.Command("run"), obj=params(remote=remote, verbose=verbose)) as run,
         click.Context(click.Command("main"), parent=run, obj="the task's own"),
@@ -72,3 +70,40 @@ def test_pyflyte_run_is_detected_from_the_click_context(
         # The environment takes precedence over the command line.
         assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False
     assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == (False, False)
+
+
+ABSENT = TrainJob(packages=["no-such"])
+
+
+def require(*packages: str) -> None:
+    require_packages(SimpleNamespace(train_job=TrainJob(packages=packages)))
+
+
+def test_installed_packages_are_accepted() -> None:
+    require("packaging", f"flytekit=={version('flytekit')}", "no-such; python_version < '3'")
+    require_packages(SimpleNamespace(train_job=None))
+    require_packages(SimpleNamespace(train_job=TrainJob()))
+
+
+def test_missing_packages_are_named_with_the_install_command() -> None:
+    with pytest.raises(PackagesNotInstalled) as caught:
+        require("no-such>=1", "packaging", "flytekit<1")
+    message = str(caught.value)
+    assert f"no-such>=1 (not installed), flytekit<1 ({version('flytekit')} is installed)" in message
+    assert message.endswith("pip install 'no-such>=1' 'flytekit<1'")
+
+
+@task(task_config=PyTorch(worker=Worker(replicas=1), train_job=ABSENT))
+def trained() -> int:
+    return 1
+
+
+@task(task_config=Elastic(nnodes=2, train_job=ABSENT))
+def trained_by_agents() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("run", [trained, pytest.param(trained_by_agents, marks=pytest.mark.torch)])
+def test_local_run_does_not_start_without_the_packages(run: object) -> None:
+    with pytest.raises(PackagesNotInstalled, match="pip install 'no-such'"):
+        run()  # type: ignore[operator]

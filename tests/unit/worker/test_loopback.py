@@ -39,23 +39,13 @@ def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool
     assert served_at(server.port) == {"127.0.0.1" if host == "localhost" else host}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options"),
-    [
-        (("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True), {}),
-        ((), {"host_name": "127.0.0.1", "port": 0, "is_master": True, "wait_for_workers": False}),
-    ],
-)
-def test_arguments_may_be_passed_by_position_and_by_name(arguments: Any, options: Any) -> None:
+def test_arguments_may_be_passed_by_position_and_by_name_and_another_address_is_left_to_torch() -> None:
     with loopback.keep_stores_on_loopback():
-        server = dist.TCPStore(*arguments, **options)
-    assert served_at(server.port) == {"127.0.0.1"}
-
-
-def test_store_with_another_address_is_left_to_torch() -> None:
-    with loopback.keep_stores_on_loopback():
-        server = store("0.0.0.0")
-    assert served_at(server.port) == {"::"}
+        by_position = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True)
+        by_name = dist.TCPStore(host_name="127.0.0.1", port=0, is_master=True, wait_for_workers=False)
+        anywhere = store("0.0.0.0")
+    found = [served_at(each.port) for each in (by_position, by_name, anywhere)]
+    assert found == [{"127.0.0.1"}, {"127.0.0.1"}, {"::"}]
 
 
 def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
@@ -83,9 +73,7 @@ def test_process_group_can_be_recreated_on_the_same_port() -> None:
     assert served_at(port) == set()
 
 
-def test_stores_are_unchanged_without_the_variable_and_after_the_context(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stores_are_unchanged_without_the_variable_and_after_the_context(monkeypatch) -> None:
     with loopback.keep_stores_on_loopback():
         pass
     assert served_at((after := store("127.0.0.1")).port) == {"::"}

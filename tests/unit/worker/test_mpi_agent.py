@@ -107,9 +107,7 @@ def test_message_of_mpirun_names_the_problem_or_the_rank_on_another_node(
 
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("hostfile", ["", "hosts"])
-def test_hosts_and_interface_are_given_in_the_form_that_open_mpi_5_reads(
-    tmp_path: Path, install: Install, hostfile: str
-) -> None:
+def test_hosts_and_interface_are_given_in_the_form_that_open_mpi_5_reads(tmp_path, install, hostfile) -> None:
     file = str(tmp_path / hostfile) if hostfile else ""
     if file:
         Path(file).write_text("127.0.0.1 slots=1\n")
@@ -140,9 +138,7 @@ def end_rank(node: mpi_agent.MpiNode, parent: int | None = None) -> Path:
     return directory
 
 
-def test_node_serves_mpirun_until_all_ranks_of_the_job_have_ended(
-    node: mpi_agent.MpiNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_serves_mpirun_until_all_ranks_of_the_job_have_ended(node, monkeypatch) -> None:
     monkeypatch.setattr(mpi_agent, "_LONGEST_END", 0.0)
     daemon = subprocess.Popen(["sleep", "60"])
     directory = end_rank(node, daemon.pid)
@@ -160,9 +156,7 @@ def test_node_serves_mpirun_until_all_ranks_of_the_job_have_ended(
     assert found == [[]]
 
 
-def test_node_with_stopped_ranks_lets_the_cause_be_reported_first(
-    node: mpi_agent.MpiNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_with_stopped_ranks_lets_the_cause_be_reported_first(node, monkeypatch) -> None:
     monkeypatch.setattr(mpi_agent, "_REPORT_SECONDS", 1.0)
     end_rank(node)
     began = time.monotonic()

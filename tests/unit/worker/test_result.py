@@ -70,9 +70,7 @@ def test_result_that_cannot_be_pickled_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_result_larger_than_the_room_in_its_directory_uses_the_workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_larger_than_the_room_in_its_directory_uses_the_workspace(tmp_path, monkeypatch) -> None:
     # A test cannot fill a file system.
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10 * MANY}))
     sent = np.arange(2 * MANY)

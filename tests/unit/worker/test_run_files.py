@@ -1,4 +1,4 @@
-"""Log directories of runs: location, limited number and permissions."""
+"""Log directories of runs, and the lines that a console shows at a limited rate."""
 
 import fcntl
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flytekitplugins.kfpytorch.worker import run_files
+from flytekitplugins.kfpytorch.worker.console import Console
 from kfpytorch_common.forkserver import client, launch
 
 
@@ -32,18 +33,16 @@ def test_run_gets_a_new_log_directory_at_the_configured_location(root: Path) -> 
         assert re.fullmatch(r"\d{8}-\d{6}-\d{6}-examples\.digits\.train", path.name)
 
 
-@pytest.mark.parametrize(("task", "end"), [("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)])
-def test_task_name_cannot_lead_out_of_the_log_directory(root: Path, task: str, end: str) -> None:
-    made = run_files.create_log_directory(task, refuse)
-    assert (made.parent, made.name[22:]) == (root, end)
+def test_task_name_cannot_lead_out_of_the_log_directory(root: Path) -> None:
+    for task, end in (("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)):
+        made = run_files.create_log_directory(task, refuse)
+        assert (made.parent, made.name[22:]) == (root, end)
 
 
 @pytest.mark.parametrize(
     ("state", "expected"), [("state", "state/kfpytorch/runs"), (None, ".local/state/kfpytorch/runs")]
 )
-def test_default_log_directory_is_the_state_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, expected: str
-) -> None:
+def test_default_log_directory_is_the_state_directory(tmp_path, monkeypatch, state, expected) -> None:
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOG_DIR", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -67,9 +66,7 @@ def test_directories_of_other_programs_are_never_removed(root: Path) -> None:
     assert [path for path in theirs if not path.exists()] == []
 
 
-def test_log_directory_is_temporary_if_the_location_is_not_writable(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_directory_is_temporary_if_the_location_is_not_writable(root, tmp_path, monkeypatch) -> None:
     root.write_text("a file is in the way")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     warnings: list[str] = []
@@ -104,15 +101,6 @@ def test_workspace_is_removed_if_it_has_no_files_or_the_run_failed(connection: c
     assert [Path(path).exists() for path in (empty, failed)] == [False, False]
 
 
-def test_run_directories_are_private_to_their_owner(connection: client.Client) -> None:
-    with (
-        run_files.create_workspace(connection) as workspace,
-        run_files.create_scratch(connection, 0) as scratch,
-    ):
-        modes = [stat.S_IMODE(Path(path).stat().st_mode) for path in (workspace, scratch)]
-    assert modes == [0o700, 0o700]
-
-
 def test_scratch_larger_than_memory_is_on_disk(connection: client.Client, tmp_path: Path) -> None:
     with run_files.create_scratch(connection, 1 << 60) as scratch:
         assert not scratch.is_relative_to("/dev/shm")
@@ -136,10 +124,64 @@ def test_only_unlocked_directories_of_ended_processes_are_removed(connection: cl
         assert not alive.exists()
 
 
-def test_run_directory_is_locked_until_its_end(connection: client.Client) -> None:
-    with run_files.create_scratch(connection, 0) as scratch:
+def test_run_directories_are_private_and_locked_until_the_end(connection: client.Client) -> None:
+    with (
+        run_files.create_workspace(connection) as workspace,
+        run_files.create_scratch(connection, 0) as scratch,
+    ):
+        assert [stat.S_IMODE(Path(each).stat().st_mode) for each in (workspace, scratch)] == [0o700, 0o700]
         other = os.open(scratch, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
+
+
+class Rank:
+    """A rank that writes to a console; its standard input and error are not used."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self.console = Console(directory, all_ranks=True)
+        self._ends = self.console.open_slot("worker-0").ends
+        self.console.set_rank(0, 1)
+
+    def write(self, text: str, *, at: float) -> None:
+        os.write(self._ends[1], text.encode())
+        for fd in self.console.list_readable():
+            self.console.read_available(fd)
+        self.console.show_redrawn(at)
+
+    def close(self) -> None:
+        for fd in self._ends:
+            os.close(fd)
+        self.console.read_remaining()
+        self.console.close()
+
+
+@pytest.mark.parametrize("drawn", ["\r{}%", "{}%\r"])
+def test_progress_bar_is_shown_every_five_seconds(tmp_path, capfd, drawn) -> None:
+    rank = Rank(tmp_path)
+    for step in range(101):
+        rank.write(drawn.format(step), at=step / 10)
+    rank.write("\nready\n", at=10.1)
+    rank.close()
+    assert capfd.readouterr().out.splitlines() == ["[r1] 50%", "[r1] 100%", "[r1] ready"]
+    assert (tmp_path / "rank1.log").read_text() == "50%\n100%\nready\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "at_the_end"),
+    [
+        ([(step / 10, f"\r{step * 10}%") for step in range(11)], "", "[r1] 100%\n"),
+        ([(0, "\r57%"), *((second, "") for second in range(1, 30))], "[r1] 57%\n", ""),
+        ([(0, "epoch 1 ... "), (60, "still ... ")], "", "[r1] epoch 1 ... still ... \n"),
+    ],
+    ids=["short", "stalled", "without carriage return"],
+)
+def test_unfinished_line_is_shown_once(tmp_path, capfd, written, shown, at_the_end) -> None:
+    rank = Rank(tmp_path)
+    for at, text in written:
+        rank.write(text, at=at)
+    before = capfd.readouterr().out
+    rank.close()
+    assert (before, capfd.readouterr().out) == (shown, at_the_end)

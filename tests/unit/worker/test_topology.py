@@ -1,9 +1,12 @@
-"""The number of processes of a job on one machine, and the devices of each process."""
+"""The resources of this machine, and the processes of a job on it with their devices."""
+
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flytekitplugins.kfpytorch.worker import machine
 from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu, count_processes, fit
 
 GIB = 1 << 30
@@ -23,7 +26,6 @@ CHOICES = st.none() | st.integers(1, 64)
         (Machine(processors=2, memory=64 * GIB), 8),
         (Machine(processors=16, memory=64 * GIB), 32),
         (Machine(processors=16, memory=2 * GIB), 4),
-        (Machine(processors=16, memory=0), 1),
         (Machine(processors=16, memory=-GIB), 1),
         (Machine(processors=16, memory=0, gpus=("0", "1", "2")), 3),
     ],
@@ -33,9 +35,7 @@ def test_rank_limit_is_derived_from_gpus_or_memory_and_cpus(machine: Machine, ex
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_processes_per_node_are_reduced_before_nodes_with_a_note(
-    nodes: int, nproc: int, machine: Machine, most: int | None
-) -> None:
+def test_processes_per_node_are_reduced_before_nodes_with_a_note(nodes, nproc, machine, most) -> None:
     fitted = fit(nodes, nproc, machine, most)
     limit = machine.compute_max_ranks() if most is None else most
     assert fitted.nodes == min(nodes, limit)
@@ -45,9 +45,7 @@ def test_processes_per_node_are_reduced_before_nodes_with_a_note(
 
 
 @given(SIZES, SIZES, MACHINES, CHOICES)
-def test_each_rank_of_a_node_has_its_own_device_if_there_are_enough(
-    nodes: int, nproc: int, machine: Machine, most: int | None
-) -> None:
+def test_each_rank_of_a_node_has_its_own_device_if_there_are_enough(nodes, nproc, machine, most) -> None:
     fitted = fit(nodes, nproc, machine, most)
     shares = [share.split(",") for share in fitted.devices]
     used = [device for share in shares for device in share]
@@ -68,9 +66,7 @@ def test_each_rank_of_a_node_has_its_own_device_if_there_are_enough(
     ],
     ids=["one for each node", "more than requested", "shared by ranks"],
 )
-def test_gpus_are_divided_among_the_nodes(
-    requested: tuple[int, int], gpus: str, most: int | None, expected: tuple[int, int, tuple[str, ...]]
-) -> None:
+def test_gpus_are_divided_among_the_nodes(requested, gpus, most, expected) -> None:
     fitted = fit(*requested, Machine(processors=64, memory=GIB, gpus=tuple(gpus)), most)
     assert (fitted.nodes, fitted.nproc_per_node, fitted.devices) == expected
 
@@ -99,9 +95,7 @@ def test_note_has_the_numbers_of_ranks_and_the_reason() -> None:
         ("cpu", 32, 0, None, 1),
     ],
 )
-def test_process_count_keyword_is_resolved_to_the_share_of_a_node(
-    asked: int | str, nodes: int, gpus: int, most: int | None, expected: int
-) -> None:
+def test_process_count_keyword_is_resolved_to_the_share_of_a_node(asked, nodes, gpus, most, expected) -> None:
     machine = Machine(processors=16, memory=64 * GIB, gpus=tuple(map(str, range(gpus))))
     assert count_processes(asked, nodes, machine, most) == expected
 
@@ -109,3 +103,65 @@ def test_process_count_keyword_is_resolved_to_the_share_of_a_node(
 def test_process_per_gpu_requires_a_gpu() -> None:
     with pytest.raises(NoGpu, match=r"this machine has none; .* FLYTE_KFPYTORCH_LOCAL=4 for 4 ranks"):
         count_processes("gpu", 2, Machine(processors=16, memory=64 * GIB))
+
+
+@pytest.mark.parametrize(
+    ("driver", "visible", "expected"),
+    [
+        (3, None, ("0", "1", "2")),
+        (3, "", ()),
+        (3, "NoDevFiles", ()),
+        (3, "2,0", ("2", "0")),
+        (3, " 0 , 1 ", ("0", "1")),
+        (3, "GPU-1a2b,MIG-3c4d", ("GPU-1a2b", "MIG-3c4d")),
+        (3, "0,-1,1", ("0",)),
+        (3, "0,7,1", ("0",)),
+        ("no list", "0,7", ("0", "7")),
+        ("no list", None, ()),
+        (None, "0,1", ()),
+    ],
+)
+def test_gpus_are_those_of_the_driver_that_are_visible(tmp_path, monkeypatch, driver, visible, expected):
+    if driver is not None:
+        (tmp_path / "dev").mkdir()
+        (tmp_path / "dev/nvidiactl").touch()
+        count = driver if isinstance(driver, int) else 0
+        lines = "".join(f"GPU {gpu}: NVIDIA H100 (UUID: GPU-{gpu})\n" for gpu in range(count))
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\nprintf '{lines}'\nexit {int(driver == 'no list')}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert machine.list_gpus(env, tmp_path) == expected
+
+
+def test_this_machine_has_processors_and_memory() -> None:
+    here = machine.detect_machine({"CUDA_VISIBLE_DEVICES": ""})
+    assert 1 <= here.processors <= len(os.sched_getaffinity(0))
+    assert 0 < here.memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert here.gpus == ()
+
+
+JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "env", "expected"),
+    [
+        (3, {**JOB, "PET_NPROC_PER_NODE": "8"}, 3),
+        ("gpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
+        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
+        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "auto"}, machine.count_processors()),
+        ("cpu", {}, machine.count_processors()),
+    ],
+)
+def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(asked, env, expected) -> None:
+    assert machine.count_pod_processes(asked, env) == expected
+
+
+@pytest.mark.torch
+def test_pod_without_a_gpu_has_a_process_for_each_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert machine.count_pod_processes("auto", {}) == machine.count_processors()
+    with pytest.raises(NoGpu, match="this pod has none; request GPUs"):
+        machine.count_pod_processes("gpu", {})

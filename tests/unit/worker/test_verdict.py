@@ -21,6 +21,8 @@ RETURNED = Failure(
     rank=1, replica="worker-0", exit_code=0, time_ns=4 * 10**9, message="the function returned"
 )
 SILENT = dataclasses.replace(RETURNED, message="", time_ns=5_500_000_000)
+LATE = dataclasses.replace(RETURNED, time_ns=6 * 10**9)
+LONG_AFTER = dataclasses.replace(SILENT, time_ns=7 * 10**9)
 BUSY = Failure(rank=2, replica="worker-1", exit_code=-15, time_ns=6 * 10**9, stopped=True)
 WAITED = dataclasses.replace(BUSY, waiting=True)
 RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=False)
@@ -29,35 +31,20 @@ RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=
 @pytest.mark.parametrize(
     ("failures", "well", "early"),
     [
-        ([LOST], [RETURNED], [1]),
-        ([LOST, WAITED], [RETURNED], [1]),
-        ([LOST, BUSY], [RETURNED], [1]),
-        ([TIMED_OUT], [RETURNED], [1]),
-        ([TIMED_OUT, BUSY], [RETURNED], []),
-        ([LOST], [dataclasses.replace(RETURNED, time_ns=6 * 10**9)], []),
-        ([LOST], [SILENT], [1]),
-        ([LOST], [dataclasses.replace(SILENT, time_ns=7 * 10**9)], []),
-        ([LOST, RAISED], [RETURNED], []),
-        ([LOST], [], []),
-        ([LOST], [dataclasses.replace(RETURNED, rank=3), RETURNED], [1, 3]),
-    ],
-    ids=[
-        "it returned before",
-        "others waited as well",
-        "others did not wait",
-        "it was waited for",
-        "another one was late",
-        "it returned after",
-        "its end was noticed late",
-        "it ended long after",
-        "another one raised",
-        "nobody ended",
-        "two returned",
+        pytest.param([LOST], [RETURNED], [1], id="it returned before"),
+        pytest.param([LOST, WAITED], [RETURNED], [1], id="others waited as well"),
+        pytest.param([LOST, BUSY], [RETURNED], [1], id="others did not wait"),
+        pytest.param([TIMED_OUT], [RETURNED], [1], id="it was waited for"),
+        pytest.param([TIMED_OUT, BUSY], [RETURNED], [], id="another one was late"),
+        pytest.param([LOST], [LATE], [], id="it returned after"),
+        pytest.param([LOST], [SILENT], [1], id="its end was noticed late"),
+        pytest.param([LOST], [LONG_AFTER], [], id="it ended long after"),
+        pytest.param([LOST, RAISED], [RETURNED], [], id="another one raised"),
+        pytest.param([LOST], [], [], id="nobody ended"),
+        pytest.param([LOST], [dataclasses.replace(RETURNED, rank=3), RETURNED], [1, 3], id="two returned"),
     ],
 )
-def test_rank_is_early_if_others_lost_it(
-    failures: list[Failure], well: list[Failure], early: list[int]
-) -> None:
+def test_rank_is_early_if_others_lost_it(failures, well, early) -> None:
     verdict = analyze_failures(failures, well)
     assert [each.rank for each in verdict.early] == early
     assert verdict.cause.rank == (early[0] if early else verdict.cause.rank)
@@ -78,24 +65,13 @@ ABORTED = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5, pid=77)
 WORDS = ["terminate called", "  what():  op.preamble.length <= op.nbytes. 8 vs 4. Received data size"]
 
 
-@pytest.mark.parametrize(
-    ("failure", "words", "expected"),
-    [
-        (
-            ABORTED,
-            WORDS,
-            ("CollectiveMismatch", "gloo received 8 bytes and expected 4, and ended process 77 with SIGABRT"),
-        ),
-        (ABORTED, ["terminate called"], ("", "")),
-        (dataclasses.replace(ABORTED, exit_code=-9), WORDS, ("", "")),
-    ],
-    ids=["gloo", "another abort", "another signal"],
-)
-def test_gloo_abort_is_explained_as_a_collective_mismatch(
-    failure: Failure, words: list[str], expected: tuple[str, str]
-) -> None:
-    explained = explain_abort(failure, words)
-    assert (explained.exception, explained.message) == expected
+def test_gloo_abort_is_explained_as_a_collective_mismatch() -> None:
+    sentence = "gloo received 8 bytes and expected 4, and ended process 77 with SIGABRT"
+    explained = explain_abort(ABORTED, WORDS)
+    assert (explained.exception, explained.message) == ("CollectiveMismatch", sentence)
+    killed = dataclasses.replace(ABORTED, exit_code=-9)
+    for failure, words in ((ABORTED, ["terminate called"]), (killed, WORDS)):
+        assert explain_abort(failure, words) == failure
 
 
 BARRIER = Frame(file="/home/me/train.py", line=9, function="train", code="dist.barrier()")

@@ -1,12 +1,14 @@
-"""Tests of NetworkPolicies against the pods of a job: isolated roles, peers and ports."""
+"""Tests of NetworkPolicies and taints against the pods of a job."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from remedy_cases import build_object, facts, role
+import yaml
+from remedy_cases import GPU, build_object, facts, node, role
 
-from backend_plugin.doctor.checks import network
+from backend_plugin.core.settings.loader import read
+from backend_plugin.doctor.checks import network, nodes
 from backend_plugin.doctor.facts import Subject
 
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
@@ -21,11 +23,6 @@ def ids(*policies: dict[str, Any], replicas: int = 2, framework: str = "torch") 
     judged = facts(objects, task=replace(role(replicas), framework=framework))
     checks = [check for check in network.CHECKS if check.id != "dns-not-ready"]
     return sorted({check.id for check in checks for _ in check.judge(judged)})
-
-
-def test_job_of_one_replica_or_with_a_permitting_policy_has_no_network_findings() -> None:
-    assert ids({"policyTypes": ["Ingress", "Egress"]}, replicas=1) == []
-    assert ids({"policyTypes": ["Ingress"]}, peers(podSelector={})) == []
 
 
 def peers(**selector: Any) -> dict[str, Any]:
@@ -53,7 +50,6 @@ def peers(**selector: Any) -> dict[str, Any]:
         ({"ingress": [{"ports": [{"port": 8080}]}]}, ["network-ingress"]),
         ({"ingress": [{"ports": [{"port": 23456}]}]}, ["network-ports"]),
         ({"ingress": [{"ports": [{"port": 1024, "endPort": 65535}]}]}, []),
-        ({"ingress": [{"ports": [{"port": 20000, "endPort": 40000}]}]}, ["network-ports"]),
         ({"ingress": [{"ports": [{"port": 1, "endPort": 45000}, {"port": "web"}]}]}, ["network-ports"]),
         ({"policyTypes": ["Egress"]}, ["network-dns", "network-egress"]),
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS]}, ["network-egress"]),
@@ -65,6 +61,34 @@ def test_restrictive_network_policy_is_found(spec: dict[str, Any], found: list[s
     assert ids(spec) == found
 
 
-@pytest.mark.parametrize(("port", "found"), [(2222, ["network-ports"]), (29500, ["network-ingress"])])
-def test_replicas_of_an_mpi_job_connect_to_the_port_of_sshd(port: int, found: list[str]) -> None:
-    assert ids({"ingress": [{"ports": [{"port": port}]}]}, framework="mpi") == found
+def test_job_of_one_replica_needs_no_network_and_an_mpi_job_the_port_of_sshd() -> None:
+    assert ids({"policyTypes": ["Ingress", "Egress"]}, replicas=1) == []
+    assert ids({"policyTypes": ["Ingress"]}, peers(podSelector={})) == []  # Policies are additive.
+    for port, found in ((2222, ["network-ports"]), (29500, ["network-ingress"])):
+        assert ids({"ingress": [{"ports": [{"port": port}]}]}, framework="mpi") == found
+
+
+PERMANENT = {"key": "team", "value": "x", "effect": "NoSchedule"}
+
+
+def tainted(name: str, *taints: dict[str, str]) -> dict[str, Any]:
+    return {**node(**{GPU: "8"}), "metadata": {"name": name}, "spec": {"taints": taints}}
+
+
+def find_remedy(*objects: dict[str, Any]) -> str:
+    """Return the remedy for a pod that requests a GPU on these nodes."""
+    (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
+    (violation,) = check.judge(facts({Subject.NODES: objects}, task=role(requests={GPU: "1"})))
+    return violation.remedy
+
+
+@pytest.mark.parametrize(
+    "key", ["node.kubernetes.io/not-ready", "karpenter.sh/disrupted", "x/agent-not-ready"]
+)
+def test_temporary_taint_is_never_tolerated(key: str) -> None:
+    temporary = {"key": key, "effect": "NoSchedule"}
+    assert find_remedy(tainted("a", temporary, PERMANENT)).startswith("kubectl describe node a  # ")
+    # A node with only permanent taints is preferred.
+    remedy = find_remedy(tainted("a", temporary), tainted("b", PERMANENT))
+    settings = read(yaml.safe_load(remedy.removeprefix("write "))["plugins"]["k8s"])
+    assert [each["key"] for each in settings.default_tolerations] == ["team"]
