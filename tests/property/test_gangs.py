@@ -1,16 +1,16 @@
-"""Property tests: gangs of all sizes, for all schedulers."""
+"""Property tests: gangs of all sizes for all schedulers, and the effective requests of their pods."""
 
 from builders import a_run, a_template, decoded
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend_plugin.core import settings
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.scheduling import registry
-from backend_plugin.core.scheduling.gang import build_gang_roles, compute_min_counts
-from backend_plugin.core.scheduling.pod_requests import add_amounts, format_amounts, scale_amounts
+from backend_plugin.core.scheduling.gang import compute_min_counts
+from backend_plugin.core.scheduling.pod_requests import Amounts, compute_pod_requests
+from kfpytorch_common.quantity import parse
 
 WORKERS = st.integers(1, 9)
 REPLICAS = WORKERS.map(
@@ -72,18 +72,49 @@ def without_marks(job):
     return job["metadata"]["name"], spec, replicas
 
 
-@given(CUSTOMS, st.none() | WORKERS)
-def test_gang_request_is_the_sum_of_its_member_requests(custom, minimum):
-    fields = gang_of(custom, minimum)
-    section = {"kfpytorch": {"gang": {"scheduler": "coscheduling", "pod-groups-by": "operator"}}}
-    (job,) = plan(a_template(fields), a_run(), settings.read(section)).manifests
-    policy = job["spec"]["runPolicy"].get("schedulingPolicy")
-    replicas = job["spec"]["pytorchReplicaSpecs"]
-    pods = {role: replicas[role.value]["template"] for role in ReplicaRole if role.value in replicas}
-    there = build_gang_roles(decoded(fields), JobDraft(metadata=job["metadata"], pods=pods))
-    if policy is not None:
-        parts = [scale_amounts(each.min_count, each.request) for each in there]
-        assert policy == {
-            "minAvailable": sum(each.min_count for each in there),
-            "minResources": format_amounts(add_amounts(parts)),
-        }
+AMOUNTS = st.one_of(
+    st.integers(0, 64).map(str),
+    st.integers(1, 9_999).map("{}m".format),
+    st.integers(1, 2_000).map("{}Mi".format),
+    st.integers(1, 90).map("{}G".format),
+)
+RESOURCES = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), AMOUNTS)
+CONTAINERS = st.fixed_dictionaries(
+    {"resources": st.fixed_dictionaries({"requests": RESOURCES, "limits": RESOURCES})}
+)
+INITS = st.tuples(CONTAINERS, st.booleans()).map(
+    lambda made: {**made[0], **({"restartPolicy": "Always"} if made[1] else {})}
+)
+PODS = st.fixed_dictionaries(
+    {
+        "containers": st.lists(CONTAINERS, min_size=1, max_size=3),
+        "initContainers": st.lists(INITS, max_size=3),
+        "overhead": RESOURCES,
+    }
+)
+
+
+def at_least(one: Amounts, other: Amounts) -> bool:
+    return all(name in one and one[name] >= amount for name, amount in other.items())
+
+
+# The sum of 125 MiB and 1 GB is not a whole number of KiB.
+NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "overhead": {"memory": "1G"}}
+
+
+@given(PODS)
+@example(NO_SUFFIX)
+def test_pod_request_is_formatted_as_a_canonical_quantity(pod):
+    for amount in compute_pod_requests(pod).values():
+        again = parse(amount.text)
+        assert again == amount
+        # A binary amount without a suitable suffix is a plain number, which is parsed as decimal.
+        assert again.text == amount.text or amount.text.isdecimal()
+        assert parse(again.text).text == again.text
+
+
+@given(PODS, INITS)
+def test_additional_container_never_reduces_pod_requests(pod, more):
+    asked = compute_pod_requests(pod)
+    assert at_least(compute_pod_requests({**pod, "containers": [*pod["containers"], more]}), asked)
+    assert at_least(compute_pod_requests({**pod, "initContainers": [*pod["initContainers"], more]}), asked)
