@@ -17,13 +17,11 @@ from train_job_objects import (
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.judging import event_terminations, file_terminations, final_status
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.job_events import build_warning_events, can_need_warning
-from backend_plugin.core.judging.job_status import JobState
 from backend_plugin.core.judging.log_links import build_links
 from backend_plugin.core.judging.verdict import Phase
-from backend_plugin.core.observed import Event, Observed
+from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import build_start_patch, judge
 from backend_plugin.core.reading import parse_time
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -194,23 +192,14 @@ def test_log_link_has_the_name_of_the_pod_or_the_known_part_of_it(launcher, pods
 @pytest.mark.parametrize(
     ("pod", "node"), [("j-launcher-0-0-gone1", "node-0"), ("j-node-0-0-gone1", "node-1")]
 )
-def test_event_and_error_file_of_a_removed_mpi_pod_are_those_of_its_node(pod, node):
-    event = Event(reason="Preempted", kind="Pod", name=pod, at=parse_time(at(80)))
-    (death,) = event_terminations.list_event_terminations([event], (), None, {}, launcher=True)
-    assert death.failure.replica == node
-    error = {"worker": pod, "message": "ValueError: no", "timestamp": at(80)}
-    files = observe(None, error_files=[{"path": "error.pb", "document": {"error": error}}]).error_files
-    (death,) = file_terminations.list_file_terminations(files, (), {}, launcher=True)
-    assert death.failure.replica == node
-
-
-def test_error_file_of_a_removed_mpi_pod_names_its_node_if_the_job_succeeded():
-    error = {"worker": "j-node-0-0-gone1", "message": "ValueError: no", "timestamp": at(90)}
-    files = [{"path": "error.pb", "document": {"error": error}}]
-    observed = observe(build_job(build_condition("Complete", 92), launcher=True), error_files=files)
-    condition = observed.job.end_condition
-    status = final_status.build_final_status(observed, JobState.SUCCEEDED, condition, {})
-    assert status.death.failure.replica == "node-1"
+def test_event_and_error_file_of_a_removed_mpi_pod_belong_to_its_node(pod, node):
+    error = {"worker": pod, "message": "ValueError: no", "timestamp": at(90)}
+    files = {"error_files": [{"path": "error.pb", "document": {"error": error}}]}
+    event = {"reason": "Preempted", "involvedObject": {"kind": "Pod", "name": pod}, "lastTimestamp": at(80)}
+    for kind, state in (("Failed", files), ("Complete", files), ("Failed", {"events": [event]})):
+        observed = observe(build_job(build_condition(kind, 92), launcher=True), **state)
+        verdict = judge(observed, JudgingContext(), BEGAN + timedelta(seconds=200))
+        assert verdict.message.startswith(f"{node} failed: ")
 
 
 def build_started_job(start: float | None, *conditions):

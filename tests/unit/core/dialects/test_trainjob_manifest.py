@@ -99,11 +99,6 @@ def test_variable_that_each_node_gets_is_rejected_in_a_task(name):
     assert (problem.value, problem.remedy) == (f'"{name}"', "leave it out")
 
 
-def test_disruption_limit_is_set_by_the_platform():
-    job = plan_train_job(REPLICAS, ours={"max-disruptions": 3}).job
-    assert get_train_job_options(job) == {"maxDisruptions": 3}
-
-
 @pytest.mark.parametrize(
     ("policy", "annotation"),
     [("CLEANPOD_POLICY_NONE", None), ("CLEANPOD_POLICY_ALL", "All"), ("CLEANPOD_POLICY_RUNNING", "Running")],

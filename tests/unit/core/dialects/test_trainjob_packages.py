@@ -60,14 +60,6 @@ def test_installed_packages_need_no_installation(tmp_path):
     assert (ended.returncode, ended.stdout) == (0, "run\n"), ended.stderr
 
 
-def test_failed_installation_reports_the_last_error_of_pip(tmp_path):
-    ended = install(tmp_path, ["tiny_one==9"], "python3", "-c", "print('run')")
-    assert (ended.returncode, ended.stdout) == (78, "")
-    failure = "packages cannot be installed: ERROR: No matching distribution found for tiny_one==9"
-    assert find_failure(78, ended.stderr) == failure
-    assert classify_exit_code(78, {}, ended.stderr) is Cause.INVALID_CONFIG
-
-
 def test_missing_command_has_the_exit_code_of_a_shell(tmp_path):
     assert install(tmp_path, ["packaging"], "no-such-program").returncode == 127
 

@@ -56,7 +56,8 @@ SETTINGS = {
 @pytest.mark.parametrize(("section", "ordinary", "interruptible"), SETTINGS.values(), ids=SETTINGS)
 def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(section, ordinary, interruptible):
     assert pod(container(), section)["spec"] == {**SPEC, **ordinary}
-    assert pod(container(), section, run=SPOT)["spec"] == {**SPEC, **interruptible}
+    for run in (SPOT, replace(RUN, preemptible=True)):
+        assert pod(container(), section, run=run)["spec"] == {**SPEC, **interruptible}
 
 
 def test_container_settings_are_applied():
@@ -225,9 +226,3 @@ def test_execution_without_a_task_sets_no_task_variables():
     run = replace(RUN, task_project="", task_domain="", task_name="", task_version="")
     made = pod(container(), run=run)["spec"]["containers"][0]["env"]
     assert not [each for each in made if each["name"].startswith("FLYTE_INTERNAL_TASK")]
-
-
-def test_preemptible_run_counts_as_interruptible():
-    settings = {"interruptible-node-selector": {"spot": "yes"}}
-    made = pod(container(), settings, run=replace(RUN, preemptible=True))["spec"]
-    assert made["nodeSelector"] == {"spot": "yes"}

@@ -246,12 +246,6 @@ def test_gang_of_the_operator_is_reported_although_the_settings_want_none():
     assert len(planned({"scheduler": "none"}, has()).reasons) == 1
 
 
-def test_task_may_name_an_allowed_or_available_scheduler():
-    found = has(*GROUPS)
-    assert describe_plan(planned(AUTO, found, gang={"scheduler": "coscheduling"})) == (COSCHEDULING, "")
-    assert describe_plan(planned(AUTO, found, gang={"scheduler": "auto"})) == (VOLCANO, "")
-
-
 @pytest.mark.parametrize(
     ("ganging", "found", "scheduler", "remedy"),
     [
