@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -66,14 +66,7 @@ class ForkCaller:
         self._ending = ending
         ending.callback(server.stop)
 
-    def start(
-        self,
-        target: str,
-        args: Mapping[str, Any] | None = None,
-        *,
-        env: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Child:
+    def start(self, target: str, args: Any = None, *, env: Any = None, **options: Any) -> Child:
         """Start `targets:TARGET`, and return it with its output and its messages."""
         out, out_end = os.pipe()
         tells, tells_end = os.pipe()

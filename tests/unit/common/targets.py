@@ -27,24 +27,22 @@ def send_message(start: ChildStart, message: Any) -> None:
 
 def tell_all(start: ChildStart) -> int:
     """Report all inputs that a process can observe."""
-    send_message(
-        start,
-        {
-            "args": start.args,
-            "env": {name: os.environ.get(name) for name in start.args["names"]},
-            "getenv": subprocess.run(
-                ["printenv", *start.args["names"]], stdout=subprocess.PIPE, text=True, check=False
-            ).stdout,
-            "cwd": str(Path.cwd()),
-            "path": sys.path,
-            "argv": sys.argv,
-            "input": sys.stdin.readline(),
-            "extra": os.read(start.fds[1], 100).decode(),
-            "server": start.server is not None,
-            "ignores_sigpipe": signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN,
-            "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
-        },
-    )
+    names = start.args["names"]
+    printed = subprocess.run(["printenv", *names], stdout=subprocess.PIPE, text=True, check=False).stdout
+    properties = {
+        "args": start.args,
+        "env": {name: os.environ.get(name) for name in names},
+        "getenv": printed,
+        "cwd": str(Path.cwd()),
+        "path": sys.path,
+        "argv": sys.argv,
+        "input": sys.stdin.readline(),
+        "extra": os.read(start.fds[1], 100).decode(),
+        "server": start.server is not None,
+        "ignores_sigpipe": signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN,
+        "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
+    }
+    send_message(start, properties)
     sys.stdout.write("to standard output\n")
     sys.stderr.write("to standard error\n")
     return 0
@@ -138,10 +136,8 @@ KEPT: list[Any] = []
 
 def tell_inherited(start: ChildStart) -> int:
     value = start.inherited
-    send_message(
-        start,
-        None if value is None else {"called": value["function"](20), "free": value["lock"].acquire(False)},
-    )
+    found = value and {"called": value["function"](20), "free": value["lock"].acquire(False)}
+    send_message(start, found)
     return 0
 
 
@@ -167,9 +163,8 @@ def caller(kind: str, scratch: str) -> None:
     server.client.add_scratch(scratch)
     null = os.open(os.devnull, os.O_RDWR)
     reader, writer = os.pipe()
-    server.client.start(
-        client.ChildSpec("targets:sleep_with_grandchild", {}, None), [null, null, null, writer]
-    )
+    spec = client.ChildSpec("targets:sleep_with_grandchild", {}, None)
+    server.client.start(spec, [null, null, null, writer])
     pids = json.loads(os.read(reader, 1000))["pids"]
     os.write(1, json.dumps([server.pid, *pids]).encode() + b"\n")
     time.sleep(LONG)

@@ -139,9 +139,7 @@ def test_signal_to_a_child_reaches_only_that_child(caller: ForkCaller) -> None:
     assert child.code() == 0
 
 
-def test_signal_before_a_child_handles_it_or_after_its_end_has_no_effect(
-    caller: ForkCaller,
-) -> None:
+def test_signal_before_its_handler_or_after_the_end_has_no_effect(caller: ForkCaller) -> None:
     child = caller.start("end", {"how": "code", "code": 0})
     # The child may not handle this signal yet, and ignores it until then.
     caller.client.signal_child(child.number, ASK_WHERE)

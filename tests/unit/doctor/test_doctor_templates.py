@@ -21,9 +21,7 @@ def a_template(name: str = "gang-scheduling-template", **template: Any) -> dict[
     return build_object(name, "n", template=template)
 
 
-def run_check(
-    check: str, template: dict[str, Any], *deployments: dict[str, Any], **fields: Any
-) -> list[Violation]:
+def run_check(check: str, template: Any, *deployments: Any, **fields: Any) -> list[Violation]:
     objects = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = settings.read(fields.pop("platform", {}))
     return list(CHECKS[check].judge(Facts(namespace="n", settings=platform, objects=objects, **fields)))

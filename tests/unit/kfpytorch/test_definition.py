@@ -96,13 +96,10 @@ def test_task_that_can_run_is_accepted(config: Any, arguments: dict[str, Any]) -
 def test_all_problems_of_a_task_are_in_one_message() -> None:
     config = PyTorch()
     config.worker.num_retries = -1
-    two = V1PodSpec(
-        containers=[V1Container(name="primary"), V1Container(name="b")], volumes=[{"name": "shm"}]
-    )
-    fields = [
-        problem.partition("=")[0]
-        for problem in refusal(config, requests=Resources(cpu="x", mem="y"), pod_template=pod(two))
-    ]
+    containers = [V1Container(name="primary"), V1Container(name="b")]
+    two = pod(V1PodSpec(containers=containers, volumes=[{"name": "shm"}]))
+    problems = refusal(config, requests=Resources(cpu="x", mem="y"), pod_template=two)
+    fields = [problem.partition("=")[0] for problem in problems]
     assert fields[:4] == ["worker.num_retries", "worker.replicas", "requests.cpu", "requests.mem"]
     assert len(fields) == 6
 
@@ -148,14 +145,11 @@ def test_unreadable_platform_resources_count_as_none() -> None:
     assert made.get_custom(SETTINGS)["elasticConfig"]["nprocPerNode"] == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fields"),
-    [
+def test_invalid_quantity_does_not_hide_processes_without_a_gpu() -> None:
+    for arguments, fields in (
         ({"requests": Resources(cpu="1x", gpu="2")}, ["requests.cpu", "nproc_per_node"]),
         ({"limits": Resources(gpu="two")}, ["limits.gpu"]),
         ({"requests": {"gpu": "2"}}, ["requests"]),
-    ],
-)
-def test_invalid_quantity_does_not_hide_processes_without_a_gpu(arguments, fields) -> None:
-    problems = refusal(Elastic(nproc_per_node=4), **arguments)
-    assert [problem.partition("=")[0] for problem in problems] == fields
+    ):
+        problems = refusal(Elastic(nproc_per_node=4), **arguments)
+        assert [problem.partition("=")[0] for problem in problems] == fields

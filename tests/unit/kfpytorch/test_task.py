@@ -12,14 +12,9 @@ from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.tools.translator import get_serializable
 
 import flytekitplugins.kfpytorch
-from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker
+from flytekitplugins.kfpytorch import Elastic, Master, PyTorch, RunPolicy, Worker, error_handling
 from flytekitplugins.kfpytorch import pod_template as pods
 from flytekitplugins.kfpytorch import task as module
-from flytekitplugins.kfpytorch.error_handling import (
-    RECOVERABLE_ERROR_FILE_NAME,
-    create_recoverable_error_file,
-    is_recoverable_worker_error,
-)
 from flytekitplugins.kfpytorch.problems import ConfigError
 
 IMAGES = ImageConfig(
@@ -260,14 +255,14 @@ def test_ineffective_setting_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_recoverable_marker_is_created_next_to_the_error_file(tmp_path, monkeypatch) -> None:
     failure = SimpleNamespace(error_file=str(tmp_path / "error.json"))
-    assert not is_recoverable_worker_error(failure)
+    assert not error_handling.is_recoverable_worker_error(failure)
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", failure.error_file)
     for _ in range(2):
-        create_recoverable_error_file()
+        error_handling.create_recoverable_error_file()
     (marker,) = tmp_path.iterdir()
-    assert marker.name == RECOVERABLE_ERROR_FILE_NAME == "recoverable_error"
-    assert is_recoverable_worker_error(failure)
+    assert marker.name == error_handling.RECOVERABLE_ERROR_FILE_NAME == "recoverable_error"
+    assert error_handling.is_recoverable_worker_error(failure)
     # Only a worker of torch has the variable.
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
     with pytest.raises(ValueError, match="TORCHELASTIC_ERROR_FILE"):
-        create_recoverable_error_file()
+        error_handling.create_recoverable_error_file()

@@ -1,12 +1,21 @@
-"""Tests of the size limits for the parts of a CreateTask request."""
+"""Tests of the size limits of CreateTask requests, GetTaskLogs responses and tables by namespace."""
 
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from builders import a_run
 from flyteidl.admin import agent_pb2 as admin
 from google.protobuf.message import DecodeError
 
-from backend_plugin.shell import create_request
+from backend_plugin.core.observed import Pod
+from backend_plugin.core.scheduling.capabilities import Capabilities
+from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.shell import create_request, task_responses
+from backend_plugin.shell.capabilities_cache import MAX_NAMESPACES, CapabilitiesCache
+from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName
 
 
 def a_request() -> admin.CreateTaskRequest:
@@ -72,3 +81,83 @@ def test_invalid_request_is_rejected(data: bytes) -> None:
 def test_unknown_fields_are_ignored() -> None:
     for data in (b"", b"\x28\x96\x01", b"\x29" + b"\0" * 8, b"\x2d" + b"\0" * 4):
         assert create_request.parse_request(data).problems == []
+
+
+MIB = 2**20
+
+
+class Logs:
+    """A cluster in which every pod has the same log line, repeated as often as requested."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.read: list[str] = []
+
+    async def read_log(self, name: ObjectName, wanted: LogRequest) -> AsyncIterator[LogLine]:
+        self.read.append(name.name)
+        for _ in range(wanted.tail or 0):
+            yield LogLine(time="", text=self.text)
+
+
+def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
+    """Return the last lines of this number of workers."""
+    pods = [Pod(name=f"j-worker-{at}", role="worker", index=at) for at in range(number)]
+
+    async def read() -> list[Sequence[str]]:
+        return [batch async for batch in task_responses.read_last_lines(logs, "p-d", pods, lines)]
+
+    return asyncio.run(read())
+
+
+def test_logs_of_many_replicas_have_a_common_size_limit() -> None:
+    logs = Logs("x" * 1_000)
+    batches = last_lines(logs, 100, 10_000)
+    assert sum(len(line) for batch in batches[:-1] for line in batch) <= 8 * MIB
+    assert batches[-1] == [
+        f"worker-{len(batches) - 1}: this log and those after it are not shown, because they are too long"
+    ]
+    # The logs of the remaining replicas are not read.
+    assert len(logs.read) == len(batches)
+
+
+def test_log_of_one_replica_and_each_line_have_a_size_limit() -> None:
+    ((*lines,),) = last_lines(Logs("x" * MIB), 1, 100)
+    assert {len(line) for line in lines} == {len("worker-0: ") + 64 * 2**10}
+    assert MIB // 4 < sum(map(len, lines)) <= MIB // 2
+
+
+class Looks:
+    """A cluster without gang capabilities."""
+
+    def __init__(self) -> None:
+        self.namespaces: list[str] = []
+
+    async def fetch_capabilities(self, namespace: str, **_: bool) -> Capabilities:
+        self.namespaces.append(namespace)
+        return Capabilities()
+
+
+async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
+    source = Looks()
+    found = CapabilitiesCache(source, GangSettings(), ("kept",))
+    for namespace in ("kept", *(f"n{number}" for number in range(MAX_NAMESPACES))):
+        await found.get_capabilities(namespace)
+    source.namespaces.clear()
+    for namespace in ("kept", f"n{MAX_NAMESPACES - 1}", "n1", "n0"):
+        await found.get_capabilities(namespace)
+    assert source.namespaces == ["n0"]
+
+
+def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    found = CapabilitiesCache(None, GangSettings())
+
+    def count_records(number: int) -> int:
+        caplog.clear()
+        found.log_selection(a_run(namespace=f"n{number}"), ("because",))
+        return len(caplog.records)
+
+    assert (count_records(0), count_records(0)) == (1, 0)
+    for number in range(1, MAX_NAMESPACES):
+        count_records(number)
+    assert [count_records(number) for number in (0, MAX_NAMESPACES) * 2] == [0, 1, 1, 0]

@@ -129,9 +129,7 @@ def test_symlinks_are_followed_if_they_or_the_root_are_listed(tmp_path: Path) ->
         (lambda path: path.symlink_to("/etc/hostname"), "it is a symbolic link, which is not followed"),
     ],
 )
-def test_pipe_or_symlink_is_no_output_and_no_readable_error_file(
-    tmp_path: Path, make: Any, reason: str
-) -> None:
+def test_pipe_or_symlink_is_no_output_and_no_readable_error_file(tmp_path, make, reason) -> None:
     for name in ("outputs.pb", "error.pb"):
         make(tmp_path / name)
     found = read_outputs(str(tmp_path))

@@ -27,12 +27,11 @@ def form(tensor: torch.Tensor) -> tuple[Any, ...]:
         torch.zeros(1).expand(1000, 1000),
         torch.randn(MANY, requires_grad=True),
         nn.Parameter(torch.randn(MANY)),
-        nn.Parameter(torch.randn(MANY), requires_grad=False),
         torch.empty(0, 3),
         torch.tensor([1, 2]),
     ],
     ids=["int", "bfloat16", "transposed", "offset", "expanded", "requires grad", "parameter",
-         "frozen parameter", "empty", "small"],
+         "empty", "small"],
 )  # fmt: skip
 def test_tensor_of_any_form_is_returned(tmp_path: Path, sent: torch.Tensor) -> None:
     arrived = handed_over(sent, tmp_path)
@@ -48,11 +47,8 @@ def test_tensor_of_a_newer_dtype_is_returned(tmp_path: Path, name: str, count: i
     content = torch.arange(2 * count * size).to(torch.uint8)
     whole = content.view(getattr(torch, name))
     views = handed_over([whole, whole[count:], nn.Parameter(whole, requires_grad=False)], tmp_path)
-    assert [form(each) for each in views] == [
-        form(whole),
-        form(whole[count:]),
-        (nn.Parameter, *form(whole)[1:]),
-    ]
+    forms = [form(whole), form(whole[count:]), (nn.Parameter, *form(whole)[1:])]
+    assert [form(each) for each in views] == forms
     views[0].view(torch.uint8)[-1] = 7
     content[-1] = 7
     assert [torch.equal(each.view(torch.uint8), content[-each.nbytes :]) for each in views] == [True] * 3
