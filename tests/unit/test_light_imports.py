@@ -18,12 +18,15 @@ def list_imports(code: str, *options: str) -> list[str]:
     return done.stdout.split()
 
 
+OF_KUBE = ("api_resources", "list_watch", "options")
+
+
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
         ("backend_plugin.embedded.cluster", "fsspec flytekit grpc kubernetes rich torch yaml"),
         ("backend_plugin.embedded.kubelet", "flytekit grpc kubernetes psutil torch"),
-        ("backend_plugin.kube.list_watch, backend_plugin.kube.options", "aiohttp kubernetes yaml grpc"),
+        *((f"backend_plugin.kube.{name}", "aiohttp kubernetes yaml grpc") for name in OF_KUBE),
     ],
 )
 def test_package_imports_no_heavy_modules(module: str, heavy: str) -> None:

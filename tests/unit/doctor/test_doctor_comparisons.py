@@ -80,17 +80,14 @@ def test_flyte_version_is_compared_with_the_required_version(image: str, ids: li
     assert summary.build_lines(facts)["flyte"] == line
 
 
-@pytest.mark.parametrize(
-    ("fields", "is_found"),
-    [
+def test_missing_webhook_is_reported_only_if_the_operator_may_exist() -> None:
+    for fields, is_found in (
         ({}, False),
         ({"objects": {Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}}, True),
         ({"unseen": {Subject.DEPLOYMENTS: ReadFailure(reason="forbidden")}}, True),
-    ],
-)
-def test_missing_webhook_is_reported_only_if_the_operator_may_exist(fields: Any, is_found: bool) -> None:
-    facts = Facts(namespace="n", invalid_reply=DryRunReply(stored={}), **fields)
-    assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found
+    ):
+        facts = Facts(namespace="n", invalid_reply=DryRunReply(stored={}), **fields)
+        assert bool([*OPERATOR["webhook-missing"].judge(facts)]) is is_found
 
 
 CHECKS = {check.id: check for check in job.CHECKS}
@@ -110,18 +107,10 @@ def stored(**spec: Any) -> dict[str, Any]:
     return {"metadata": SENT["metadata"], "spec": {**SENT["spec"], **spec}}
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {},
-        {"dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"},
-        {"containers": [{"name": "proxy"}, a_trainer(memory="1Gi")]},
-        {"tolerations": [{"key": "y"}, {"key": "x"}]},
-        {"priority": None},
-    ],
-)
-def test_added_field_is_no_change(spec: dict[str, Any]) -> None:
-    assert list_sentences(stored(**spec)) == []
+def test_added_field_is_no_change() -> None:
+    assert list_sentences(stored(dnsPolicy="ClusterFirst", schedulerName="default-scheduler")) == []
+    assert list_sentences(stored(containers=[{"name": "proxy"}, a_trainer(memory="1Gi")])) == []
+    assert list_sentences(stored(tolerations=[{"key": "y"}, {"key": "x"}], priority=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -145,11 +134,8 @@ def test_change_is_reported_with_its_path(spec: dict[str, Any], change: str) -> 
 
 
 def list_sentences(stored: dict[str, Any], sent: dict[str, Any] = SENT) -> list[str]:
-    facts = Facts(
-        namespace="n",
-        task=PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=sent)]),
-        pod_replies={"worker": DryRunReply(stored=stored)},
-    )
+    task = PlannedTask(roles=[RolePods(name="worker", count=1, needed=1, pod=sent)])
+    facts = Facts(namespace="n", task=task, pod_replies={"worker": DryRunReply(stored=stored)})
     return [each.sentence for each in CHECKS["pod-changed"].judge(facts)]
 
 

@@ -181,18 +181,16 @@ def test_outdated_api_of_trainer_or_jobset_is_found_by_a_missing_field(schema, m
     assert [name for name, sentence in zip(missing, found, strict=True) if name in sentence] == missing
 
 
-@pytest.mark.parametrize(
-    ("objects", "missing"),
-    [
+def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() -> None:
+    for objects, missing in (
         ({}, ["Kubeflow Trainer", "JobSet"]),
         ({Subject.DEPLOYMENTS: [{"metadata": {"name": "jobset-controller-manager"}}]}, ["Kubeflow Trainer"]),
         ({Subject.JOBS: [{"kind": "TrainJob", "status": {"jobsStatus": [{"name": "node"}]}}]}, []),
-    ],
-    ids=["none", "jobset", "running"],
-)
-def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment(objects, missing) -> None:
-    found = find_sentences("trainer-missing", Facts(namespace="n", task=TRAIN_JOB, objects=objects))
-    assert [each.partition(",")[0] for each in found] == [f"no Deployment runs {each}" for each in missing]
+    ):
+        found = find_sentences("trainer-missing", Facts(namespace="n", task=TRAIN_JOB, objects=objects))
+        assert [each.partition(",")[0] for each in found] == [
+            f"no Deployment runs {each}" for each in missing
+        ]
 
 
 QUEUE_NAME = {"kueue.x-k8s.io/queue-name": "team"}

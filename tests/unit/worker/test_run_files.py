@@ -39,17 +39,13 @@ def test_task_name_cannot_lead_out_of_the_log_directory(root: Path) -> None:
         assert (made.parent, made.name[22:]) == (root, end)
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"), [("state", "state/kfpytorch/runs"), (None, ".local/state/kfpytorch/runs")]
-)
-def test_default_log_directory_is_the_state_directory(tmp_path, monkeypatch, state, expected) -> None:
+def test_default_log_directory_is_the_state_directory(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOG_DIR", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    if state:
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
-    made = run_files.create_log_directory("train", refuse)
-    assert made.parent == tmp_path / expected
+    for state in (tmp_path / ".local/state", tmp_path / "state"):
+        assert run_files.create_log_directory("train", refuse).parent == state / "kfpytorch/runs"
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def test_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
@@ -86,14 +82,11 @@ def connection() -> Iterator[client.Client]:
     server.stop()
 
 
-def test_workspace_with_files_is_kept_after_a_successful_run(connection: client.Client) -> None:
+def test_workspace_is_kept_only_with_files_and_after_a_successful_run(connection: client.Client) -> None:
     with run_files.create_workspace(connection) as made:
         (Path(made) / "model.pt").write_text("weights")
     connection.wait_until_handled()
     assert (Path(made) / "model.pt").read_text() == "weights"
-
-
-def test_workspace_is_removed_if_it_has_no_files_or_the_run_failed(connection: client.Client) -> None:
     with run_files.create_workspace(connection) as empty:
         (Path(empty) / "directory").mkdir()
     with pytest.raises(TypeError), run_files.create_workspace(connection) as failed:

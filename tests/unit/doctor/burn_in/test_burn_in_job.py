@@ -64,11 +64,8 @@ def test_job_has_a_short_deadline_no_retries_and_keeps_its_pods(custom) -> None:
     policy = {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 4}
     gang = {"gang": {"pendingTimeoutSeconds": 7}}
     after = build_trial(planned({**custom, "runPolicy": policy, "kfpytorch": gang}), "program", 300)
-    assert after["spec"]["runPolicy"] == {
-        "cleanPodPolicy": "None",
-        "ttlSecondsAfterFinished": 600,
-        "activeDeadlineSeconds": 360,
-    }
+    deadlines = {"ttlSecondsAfterFinished": 600, "activeDeadlineSeconds": 360}
+    assert after["spec"]["runPolicy"] == {"cleanPodPolicy": "None", **deadlines}
     known = task_annotation.read(after["metadata"]["annotations"], "project-development")
     # The timeouts of the task do not apply.
     assert (known.deadlines.active_seconds, known.deadlines.pending_seconds) == (360, None)
@@ -141,7 +138,7 @@ def test_measurement_is_found_among_other_log_lines() -> None:
     assert results.find_measurement([broken, "nothing"]) is None
 
 
-def test_success_finding_contains_speed_and_location() -> None:
+def test_success_finding_contains_speed_location_and_unmeasured_parts() -> None:
     found = build_success(LINE, "a", "b")
     assert found.level is Severity.NOTE
     assert found.sentence == (
@@ -149,9 +146,7 @@ def test_success_finding_contains_speed_and_location() -> None:
         "1.84 GB/s at 1 MiB, 47 GB/s at 256 MiB"
     )
     assert "nccl-tests" in found.remedy
-
-
-def test_success_finding_lists_unmeasured_parts_on_one_node_or_with_gloo() -> None:
+    # On one node or with gloo, the remedy lists the parts that were not measured.
     found = build_success(LINE.replace("nccl", "gloo"), "a", "a")
     assert "2 pods on 1 node all-reduced" in found.sentence
     assert "the network between nodes was not measured" in found.remedy
