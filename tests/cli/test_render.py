@@ -164,14 +164,12 @@ def test_settings_file_of_the_platform_is_applied(folder: Path) -> None:
         assert job["metadata"]["labels"]["from"] == "settings"
 
 
-def test_pod_templates_file_of_the_cluster_is_applied(folder: Path) -> None:
-    job = rendered("task.pb", "-i", "epochs=1", "-s", "gang.yaml", "--pod-templates", "templates.yaml")
+def test_default_pod_template_is_applied_and_a_missing_one_is_a_warning(folder: Path) -> None:
+    options = ("task.pb", "-i", "epochs=1", "-s", "gang.yaml")
+    job = rendered(*options, "--pod-templates", "templates.yaml")
     (spec, _) = (each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values())
     assert spec["schedulerName"] == "gang-scheduler"
-
-
-def test_missing_default_pod_template_is_a_warning(folder: Path) -> None:
-    done = render("task.pb", "-i", "epochs=1", "-s", "gang.yaml")
+    done = render(*options)
     assert (done.exit_code, done.stderr.count("warning: default-pod-template-name")) == (0, 1)
 
 

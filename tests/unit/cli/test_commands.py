@@ -66,9 +66,7 @@ def test_mistyped_command_or_option_gets_a_suggestion(arguments: list[str], mess
         ("notes.txt", "notes.txt: is not a Python file; name a .py file with a @task"),
     ],
 )
-def test_submit_and_demo_explain_a_file_without_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
-) -> None:
+def test_submit_and_demo_explain_a_file_without_tasks(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").touch()
     for command in ("submit", "demo"):
@@ -175,9 +173,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("gc", "--namespace flytesnacks-* --kubeconfig no", 1, "kubeconfig no: there is no such file"),
     ],
 )
-def test_invalid_cluster_option_is_an_error_with_its_value(
-    command: str, options: str, code: int, message: str
-) -> None:
+def test_invalid_cluster_option_is_an_error_with_its_value(command, options, code, message):
     done = CliRunner().invoke(kfpytorch, [command, *CLUSTER_COMMANDS[command], *options.split()])
     output = " ".join(done.output.replace("│", "").split())
     assert (done.exit_code, message in output) == (code, True), output

@@ -230,9 +230,7 @@ def test_events_and_pod_groups_of_the_job_are_applied(own: dict[str, Any], phase
         (("--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
     ],
 )
-def test_input_error_is_reported_on_one_line(
-    arguments: tuple[str, ...], text: str, code: int, error: str
-) -> None:
+def test_input_error_is_reported_on_one_line(arguments, text, code, error):
     result = explain(*arguments, stdin=text)
     assert (result.exit_code, result.stdout, result.stderr.startswith(f"Error: {error}")) == (code, "", True)
     assert result.stderr.count("\n") == 1

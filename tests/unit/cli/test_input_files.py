@@ -38,9 +38,7 @@ def read(directory: Path, text: str) -> Settings:
     ],
     ids=["k8s", "configuration", "flyte-binary", "flyte-core"],
 )
-def test_section_and_task_resources_are_found_in_each_layout_of_flyte_config(
-    tmp_path: Path, content: object
-) -> None:
+def test_section_and_task_resources_are_found_in_each_layout_of_flyte_config(tmp_path, content):
     settings = read(tmp_path, yaml.safe_dump(content))
     for each in (settings, serve_settings.read_configuration(str(tmp_path / "s.yaml"), {}).platform):
         assert each.default_labels == {"team": "a"}
@@ -105,9 +103,7 @@ def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_our_section_outside_of_flytes_section_is_a_problem(
-    tmp_path: Path, text: str, field: str, place: str
-) -> None:
+def test_our_section_outside_of_flytes_section_is_a_problem(tmp_path, text, field, place):
     misplaced = Problem(
         field=field,
         value="{'dialect': 'x'}",

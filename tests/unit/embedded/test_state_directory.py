@@ -25,9 +25,7 @@ def test_new_state_directory_is_marked_and_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["server.json"], ["lost+found", "runs", "signing.keys"]], ids=str)
-def test_directory_with_only_expected_files_is_used_and_keeps_its_mode(
-    tmp_path: Path, names: list[str]
-) -> None:
+def test_directory_with_only_expected_files_is_used_and_keeps_its_mode(tmp_path, names):
     for name in names:
         (tmp_path / name).touch()
     tmp_path.chmod(0o755)

@@ -6,7 +6,7 @@ import pytest
 from kubernetes_messages import wrapped
 
 from backend_plugin.kube import api_errors
-from backend_plugin.kube.api_resources import JOBS, PODS
+from backend_plugin.kube.api_resources import PODS
 from backend_plugin.kube.permissions import Permissions, PolicyRule
 
 
@@ -57,17 +57,9 @@ def test_watch_error_may_have_any_shape(line):
     assert (answer.code, answer.reason) == (500, "Unknown")
 
 
-def test_missing_permission_is_logged_once_until_it_is_granted(caplog):
-    caplog.set_level("INFO")
-    permissions = Permissions()
-    rule = PolicyRule(resource=JOBS["PyTorchJob"], verbs=("list", "watch"), namespace="ns")
-    message = "refused; add to a Role in namespace ns: "
-    message += "{apiGroups: [kubeflow.org], resources: [pytorchjobs], verbs: [list, watch]}"
+def test_missing_permission_is_logged_again_after_it_was_granted(caplog):
+    permissions, rule = Permissions(), PolicyRule(resource=PODS, verbs=("list",))
     for _ in range(2):
-        assert permissions.record_missing(rule, "refused") == message
-    permissions.record_granted(rule)
-    permissions.record_granted(rule)
-    permissions.record_missing(rule, "refused")
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
-    log = PolicyRule(resource=PODS, verbs=("get",), sub="log")
-    assert str(log) == '{apiGroups: [""], resources: [pods/log], verbs: [get]}'
+        permissions.record_missing(rule, "refused")
+        permissions.record_granted(rule)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
