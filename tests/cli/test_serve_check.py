@@ -168,13 +168,11 @@ KUBECONFIG = {
 
 def test_missing_kubeconfig_or_context_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config"
-    result = check("--cluster", "kubernetes", "--kubeconfig", str(file))
-    assert result.exit_code == 1
-    assert f"server.kubernetes.kubeconfig: {file}" in result.stderr
-
+    options = ("--cluster", "kubernetes", "--kubeconfig", str(file))
+    result = check(*options)
+    assert (result.exit_code, f"server.kubernetes.kubeconfig: {file}" in result.stderr) == (1, True)
     file.write_text(yaml.safe_dump(KUBECONFIG))
-    good = as_json("--cluster", "kubernetes", "--kubeconfig", str(file))
+    good = as_json(*options)
     assert (good["problems"], good["settings"]["host"]["value"]) == ([], "0.0.0.0")
-
-    result = check("--cluster", "kubernetes", "--kubeconfig", str(file), "--context", "staging")
+    result = check(*options, "--context", "staging")
     assert (result.exit_code, "staging" in result.stderr) == (1, True)

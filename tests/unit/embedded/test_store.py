@@ -1,16 +1,18 @@
-"""The object store: durability, versions and the lock of a server."""
+"""The object store: durability, versions and the lock of a server; and the events of the event recorder."""
 
 import signal
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kept_objects import AT_ONCE, Clock, job, pod
+from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 
-from backend_plugin.embedded.objects import Key, get_key, get_uid
+from backend_plugin.embedded.events import KUBELET, EventRecorder, build_body
+from backend_plugin.embedded.objects import Key, format_time, get_key, get_uid
 from backend_plugin.embedded.state_lock import StateUnusable
 from backend_plugin.embedded.store import Conflict, ObjectChange, Store
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
@@ -24,8 +26,13 @@ def state(tmp_path):
 
 
 @pytest.fixture
-def store(state):
-    store = Store.open(state, Clock())
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(state, clock):
+    store = Store.open(state, clock)
     yield store
     store.close()
 
@@ -209,13 +216,6 @@ def write_text(file):
     file.write_text("no database at all, but long enough to be looked at" * 100)
 
 
-def damage_pages(file):
-    data = bytearray(file.read_bytes())
-    for page in range(4096, len(data), 4096):
-        data[page : page + 200] = b"\xff" * 200
-    file.write_bytes(data)
-
-
 def damage_the_index(file):
     with closing(sqlite3.connect(file)) as connection:
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchone()
@@ -229,7 +229,7 @@ def damage_an_object(file):
         connection.execute("UPDATE objects SET body = ?", (b'{"kind": 7}',))
 
 
-@pytest.mark.parametrize("damage", [write_text, damage_pages, damage_the_index, damage_an_object])
+@pytest.mark.parametrize("damage", [write_text, damage_the_index, damage_an_object])
 def test_damaged_file_error_contains_a_remedy(state, damage):
     with closing(Store.open(state, Clock())) as store:
         for number in range(120):
@@ -237,3 +237,64 @@ def test_damaged_file_error_contains_a_remedy(state, damage):
     damage(state / "objects.sqlite")
     with pytest.raises(StateUnusable, match=r"objects\.sqlite: .*; move it away to start with an empty"):
         Store.open(state)
+
+
+# ---- events
+
+STARTED = build_body(KUBELET, "Started", "Started container pytorch")
+BACK_OFF = build_body(KUBELET, "BackOff", "Back-off", warning=True)
+
+
+def list_events(store):
+    return [(each["reason"], each["message"], each["count"]) for each in store.list_objects("Event")]
+
+
+def test_event_has_source_reason_and_involved_object(store):
+    about = store.create(pod())
+    EventRecorder(store).record(about, BACK_OFF)
+    (event,) = store.list_objects("Event")
+    labels = {"training.kubeflow.org/job-name": "j"}
+    metadata = {"namespace": "a", "labels": labels, "creationTimestamp": AT_ONCE}
+    reference = {"apiVersion": "v1", "kind": "Pod", "namespace": "a", "name": "p", "uid": get_uid(about)}
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {**event["metadata"], **metadata},
+        "involvedObject": reference,
+        "reason": "BackOff",
+        "message": "Back-off",
+        "type": "Warning",
+        "source": {"component": "kubelet"},
+        "firstTimestamp": AT_ONCE,
+        "lastTimestamp": AT_ONCE,
+        "count": 1,
+    }
+
+
+def test_equal_event_is_counted_also_after_a_server_restart(store, clock):
+    about, other = (store.create(pod(name)) for name in ("p", "q"))
+    EventRecorder(store).record(about, STARTED)
+    clock.advance(60)
+    EventRecorder(store).record(about, STARTED)
+    EventRecorder(store).record(other, STARTED)
+    later = format_time(BEGAN + timedelta(seconds=60))
+    assert [
+        (each["involvedObject"]["name"], each["count"], each["firstTimestamp"], each["lastTimestamp"])
+        for each in store.list_objects("Event")
+    ] == [("p", 2, AT_ONCE, later), ("q", 1, later, later)]
+
+
+def test_events_are_deleted_after_their_maximum_age(store, clock):
+    about = store.create(pod())
+    keeping = EventRecorder(store)
+    keeping.record(about, STARTED)
+    clock.advance(3000)
+    keeping.record(about, BACK_OFF)
+    clock.advance(601)
+    keeping.expire()
+    assert list_events(store) == [("BackOff", "Back-off", 1)]
+    clock.advance(3000)
+    keeping.expire()
+    assert list_events(store) == []
+    keeping.record(about, STARTED)
+    assert list_events(store) == [("Started", "Started container pytorch", 1)]
