@@ -8,7 +8,7 @@ from flytekitplugins.kfpytorch.worker.user_frames import format_frame
 from kfpytorch_common.causes import Failure, Frame, RaisedException
 
 WIDTH: Final = 110
-"""Maximum characters of a line that is wrapped or cut."""
+"""Maximum number of characters of a line of the report that is wrapped or cut."""
 MESSAGE_LINES: Final = 5
 """Maximum lines of a message in a pod."""
 # Maximum characters and lines of the message in the report of a local run.
@@ -26,15 +26,15 @@ def format_exit(failure: Failure) -> str:
 
 
 def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) -> list[str]:
-    """Return lines with the exception and its message, or with the exit of a process without an exception.
+    """Return lines about the root cause: its exception and message, or its exit if it has no exception.
 
-    If `at_terminal` is False, in a pod, there are at most `MESSAGE_LINES` lines.
+    `at_terminal` is False in a pod. The lines of an exception are then limited to `MESSAGE_LINES`.
     """
     cause = analysis.cause
     if not cause.exception:
         words = "" if cause.signal else ", without a word"
         return [f"  {format_exit(cause)}{words} (process {cause.pid})"]
-    # With early exits, the first line of the report names the position of the waiting ranks, not this one.
+    # After an early exit, the first line of the report contains the position of the waiting ranks instead.
     place = rank_groups.format_position(cause) if analysis.early else ""
     message = ": ".join(filter(None, [cause.exception, cause.message]))
     text = ", ".join(filter(None, [message, place]))
@@ -52,7 +52,7 @@ def _limit_lines(text: str, *, at_terminal: bool) -> list[str]:
 
 
 def shorten(text: str, most: int = _LONGEST_LINE) -> str:
-    """Return `text` with at most `most` characters, and the number of those that were left out."""
+    """Return `text`, cut after `most` characters. A note at the end counts the characters that were cut."""
     left = len(text) - most
     return f"{text[:most]}… ({left} more characters, in the log)" if left > 0 else text
 
@@ -69,7 +69,7 @@ def list_chain(chain: Sequence[RaisedException]) -> list[str]:
 
 
 def list_frames(frames: Sequence[Frame]) -> list[str]:
-    """Return the code of the line that failed, then its callers, innermost first."""
+    """Return lines with the code that failed, and then with the calls that led to it, innermost first."""
     if not frames:
         return []
     callers = [
@@ -81,7 +81,7 @@ def list_frames(frames: Sequence[Frame]) -> list[str]:
 
 
 def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
-    """Return the failed rank's last output as lines of the report; none if that rank raised an exception."""
+    """Return the last output of the failed rank as lines of the report; none if it raised an exception."""
     if cause.exception:
         return []  # The exception explains more than the output before it.
     words = list(last_words)[-_LAST_WORDS:]

@@ -36,8 +36,8 @@ class Console:
     def open_slot(self, label: str, *, interactive: bool = False) -> OutputSlot:
         """Create and return a slot: the streams and the log for the output of one process.
 
-        Set `interactive` for rank 0. Its process then gets a pseudo-terminal if standard output is a terminal
-        and shows rank 0 only.
+        Set `interactive` for rank 0. Its process then gets a pseudo-terminal, if standard output is a
+        terminal that shows only rank 0.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -51,7 +51,7 @@ class Console:
         return slot
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Set the rank of the process with the slot `number`, for its output prefix and its log's name."""
+        """Set the rank of the process with the slot `number`, and rename its prefix and log by rank."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -96,7 +96,7 @@ class Console:
     def show_redrawn(self, now: float) -> None:
         """Show and log lines that are redrawn with carriage returns, such as progress bars.
 
-        Each line is shown at most once in some seconds. `now` is the time of the monotonic clock in seconds.
+        Each line is shown at most once every 5 seconds. `now` is the time of the monotonic clock in seconds.
         """
         for stream in self._streams.values():
             if state := stream.take_redrawn(now):
@@ -118,7 +118,7 @@ class Console:
             asking.answers = None
 
     def read_remaining(self) -> None:
-        """Read all remaining output of the processes, which have ended, and close the streams."""
+        """Read the remaining output of the processes, after all have ended, and close the streams."""
         for fd in list(self._streams):
             while fd in self._streams:
                 if poll_readable([fd], 0):
@@ -149,7 +149,7 @@ class Console:
         if not lines:
             return
         lines = format_plain(lines)
-        # The final state of a progress bar may have been shown before its line end arrived.
+        # Omit the part of the line that `show_redrawn` has shown already, such as a progress bar.
         rest = lines.removeprefix(stream.shown) if stream.shown else lines
         stream.shown = b""
         self._show_and_log(stream, rest)
@@ -161,7 +161,7 @@ class Console:
 
     @staticmethod
     def _write(data: bytes, out: TextIO | None) -> None:
-        if out is None:  # The parent of this process closed it.
+        if out is None:  # The parent of this process closed the stream.
             return
         raw = getattr(out, "buffer", None)
         if raw is None:  # A stream of a notebook accepts only text.

@@ -45,14 +45,15 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 EXIT_RENDEZVOUS: Final = 3
 
-# Time for other workers to fail after the first failure (seconds). Their failures show its consequences.
+# Seconds for which the agent waits after the first failure, so that workers that fail as a consequence of
+# it can record their own failures.
 _SETTLE: Final = 0.3
 _GENERATION: Final = "kfpytorch/generation"
-# torch's loop sleeps before each check of the workers. This value makes `_monitor_workers` wait instead.
+# Seconds for which torch's loop sleeps before each check of the workers. `_monitor_workers` waits instead.
 _NO_SLEEP: Final = 1e-6
 # The settings that torch's `LaunchConfig` does not have.
 _OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
-# Time for a worker to write its stack in a signal handler (seconds).
+# Seconds for which the agent waits for workers that write their stacks in a signal handler.
 _WRITE_WHERE: Final = 0.1
 
 
@@ -92,8 +93,8 @@ def _raise_signal(signum: int, _: object) -> None:
 def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> launcher.LaunchConfig:
     """Return the settings as torch's `LaunchConfig`, which validates them."""
     settings = {name: value for name, value in vars(launch).items() if name not in _OF_PLUGIN}
-    # Without a directory, torch creates a temporary one and does not remove it. The class is not imported by
-    # name, because tests and users patch it in its module.
+    # Without a log directory, torch creates a temporary one and does not remove it. `LaunchConfig` is not
+    # imported by name, because tests and users patch it in its module.
     return launcher.LaunchConfig(**settings, logs_specs=DefaultLogsSpecs(log_dir=os.devnull))
 
 
@@ -118,7 +119,8 @@ def _run_agent(
     try:
         agent.run()
     except SignalException:
-        # A closed rendezvous never opens again, and the other nodes of an elastic job train on.
+        # Do not close the rendezvous of an elastic job: its other nodes continue to train, and a closed
+        # rendezvous never opens again.
         is_left_open = config.min_nodes < config.max_nodes
         raise
     except RendezvousError as error:
@@ -152,10 +154,10 @@ class _Agent(SimpleElasticAgent):
         self.failures: list[Failure] = []
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        """Join the other nodes, and agree with them on how often the workers have been restarted.
+        """Join the other nodes, and take the number of restarts of the workers from the node of rank 0.
 
-        torch counts only the failures of its own node. If nodes set different values of
-        ``TORCHELASTIC_RESTART_COUNT``, their workers use different keys in the store.
+        torch counts only the failures of its own node, so the numbers of the nodes can differ. The workers of
+        nodes with different values of ``TORCHELASTIC_RESTART_COUNT`` would use different keys in the store.
         """
         with torch_rendezvous.replace_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
             super()._rendezvous(worker_group)
@@ -197,7 +199,7 @@ class _Agent(SimpleElasticAgent):
             "WORLD_SIZE": str(worker.world_size),
             "GROUP_WORLD_SIZE": str(group.group_world_size),
             "ROLE_WORLD_SIZE": str(worker.role_world_size),
-            # torch 2.4 sets the name of this host even if the local address differs.
+            # torch 2.4 sets `group.master_addr` to the name of this host, not to `local_addr`.
             "MASTER_ADDR": loopback.find_loopback_address() or str(group.master_addr),
             "MASTER_PORT": str(group.master_port),
             "TORCHELASTIC_RESTART_COUNT": str(self._generation),
@@ -224,7 +226,7 @@ class _Agent(SimpleElasticAgent):
         return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
 
     def list_ended(self, *, failed: bool) -> list[Failure]:
-        """Return the terminations of the workers that failed, or of those that ended with exit code 0."""
+        """Return the terminations of the failed workers, or if `failed` is False, of the successful ones."""
         ended = [each for each in self._group.members if each.code is not None]
         return [each.read_termination() for each in ended if bool(each.code) is failed]
 
@@ -234,9 +236,9 @@ class _Agent(SimpleElasticAgent):
             self._group.collect_exits(left)
 
     def _stop_all(self, signum: int) -> None:
-        """Stop all workers with `signum`, then after `shutdown_timeout` with SIGKILL.
+        """Stop all workers with `signum`, and after `shutdown_timeout` with SIGKILL.
 
-        Before this, request their stacks. Afterwards, remove the workers from the fork server.
+        Request the stacks of the workers first. Remove the workers from the fork server at the end.
         """
         if self._group.request_stacks():
             self._wait_for_all(_WRITE_WHERE)
@@ -250,19 +252,19 @@ class _Agent(SimpleElasticAgent):
             for each in self._group.members:
                 if each.code:
                     self._send_event({"event": "failed", "directory": str(each.directory)})
-            # The outcome of the ranks of other nodes is not known here.
+            # If the job has other nodes, this agent does not have the outcome of their ranks.
             well = self.list_ended(failed=False) if self._launch.max_nodes == 1 else []
             first = verdict.analyze_failures(self.failures, well).cause
             left = self._remaining_restarts - 1
             self._send_event({"event": "restart", "why": report.format_failure(first), "left": left})
 
-    # torch 2.4 passes a further argument, True if the workers restart afterwards.
+    # torch 2.4 passes a further argument: whether the workers restart afterwards.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
         self._stop_all(signal.SIGTERM)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
     ) -> None:
-        del timeout  # torch's default suits pods; the settings contain the timeout for this run.
+        del timeout  # `_stop_all` uses `shutdown_timeout` of the settings instead.
         self._stop_all(death_sig)
         self.failures = self.list_ended(failed=True)

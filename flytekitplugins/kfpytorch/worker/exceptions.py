@@ -13,16 +13,16 @@ from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.causes import RaisedException
 
 _LONGEST_CHAIN: Final = 4
-# The public functions of torch.distributed are in this file.
+# The file that defines the public functions of torch.distributed.
 _COLLECTIVES: Final = f"{os.sep}torch{os.sep}distributed{os.sep}distributed_c10d.py"
 _EXIT_CODE: Final = re.compile(r"-?\d{1,20}|None|True|False|")
 _TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp")
 
 
 class UserError(BaseException):
-    """Carries an exception of the user's code through context managers.
+    """A wrapper with which an exception of the user's code passes through context managers.
 
-    `contextlib` assigns `__traceback__`, which some classes refuse, such as frozen dataclasses.
+    `contextlib` assigns `__traceback__`, which raises an error for some classes, such as frozen dataclasses.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -42,12 +42,12 @@ def read_exit_code(error: BaseException) -> int:
 def build_stand_in(error: BaseException) -> BaseException:
     """Return an exception with the class name, message and stack of `error`, without its causes and members.
 
-    It replaces an exception with attributes, causes or members that raise when they are read. An example is
-    a class whose `__getattr__` raises an exception other than AttributeError.
+    The result replaces an exception that cannot be described, because reading its attributes, causes or
+    members raises an error. An example is a class whose `__getattr__` raises a KeyError.
     """
     content = {"__module__": "builtins", "__qualname__": type(error).__qualname__}
     message = catch(lambda: str(error), BaseException)
-    text = "<exception str() failed>" if isinstance(message, Caught) else message  # As in a traceback.
+    text = "<exception str() failed>" if isinstance(message, Caught) else message  # As Python prints it.
     stand_in: BaseException = type(type(error).__name__, (Exception,), content)(text)
     return stand_in.with_traceback(error.__traceback__)
 
@@ -58,13 +58,13 @@ def get_class_name(raised: TracebackException) -> str:
 
 
 def format_message(raised: TracebackException) -> str:
-    """Return message and notes of an exception, of a group also its members."""
+    """Return the message and notes of an exception, and the members of an exception group."""
     text = str(raised)
     if issubclass(raised.exc_type, SystemExit):
-        # Any other text is a message.
+        # A text that is no exit code is a message, and is quoted.
         argument = text if _EXIT_CODE.fullmatch(text) else f'"{text}"'
         text = f"the function called sys.exit({argument})"
-    # Python 3.10 has no notes and no exception groups. The message of a group has only their number.
+    # Python 3.10 has no notes and no exception groups. The message of a group only counts the members.
     notes = getattr(raised, "__notes__", None) or ()
     members = getattr(raised, "exceptions", None) or ()
     return "\n".join(filter(None, [text, *map(str, notes), *map(_format_member, members)]))
@@ -73,8 +73,8 @@ def format_message(raised: TracebackException) -> str:
 def list_chain(raised: TracebackException) -> tuple[RaisedException, ...]:
     """Return the exceptions in the chain of causes and contexts of `raised`, the earliest first.
 
-    `raised` itself is not included. Of more than `_LONGEST_CHAIN` exceptions, return the earliest one and the
-    latest ones.
+    `raised` itself is not included. If the chain has more than `_LONGEST_CHAIN` exceptions, the result
+    contains the earliest exception and the latest ones.
     """
     chain: list[RaisedException] = []
     while (before := raised.__cause__ or raised.__context__) is not None:
@@ -95,7 +95,7 @@ def list_chain(raised: TracebackException) -> tuple[RaisedException, ...]:
 
 
 def is_from_torch(raised: TracebackException) -> bool:
-    """True if torch raised the error: in one of its Python files, or in C++ code that the user called."""
+    """True if torch raised the exception, in one of its Python files or in C++ code that the user called."""
     if _TRANSPORT.search(str(raised)) or get_class_name(raised).startswith("Dist"):
         return True
     innermost = raised.stack[-1].filename if raised.stack else ""
@@ -103,13 +103,17 @@ def is_from_torch(raised: TracebackException) -> bool:
 
 
 def find_collective(stack: Iterable[traceback.FrameSummary]) -> str:
-    """Return the public function of torch.distributed in `stack`, or an empty string."""
+    """Return the name of the public function of torch.distributed in `stack`, or an empty string."""
     called = (frame.name for frame in stack if frame.filename.endswith(_COLLECTIVES))
     return next((name for name in called if not name.startswith("_")), "")
 
 
 def _format_member(raised: TracebackException) -> str:
-    """Return ``ValueError: no data, at train.py:7 in read``, then the other lines of the message."""
+    """Return the text about a member of an exception group.
+
+    The first line is such as ``ValueError: no data, at train.py:7 in read``. The other lines of the message
+    follow.
+    """
     first, _, others = format_message(raised).partition("\n")
     frames = read_user_frames(raised.stack)
     place = f", at {format_frame(frames[-1])}" if frames else ""

@@ -28,7 +28,7 @@ _STACK_LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _STACK = re.compile(
     r"^(Current thread|Thread|Stack)[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?){0,500})", re.MULTILINE
 )
-# The traceback of a recursion has thousands of frames.
+# The maximum length of a text, because the traceback of a recursion can have thousands of frames.
 _LONGEST_TEXT = 64_000
 _CRASHED = "Fatal Python error"
 
@@ -43,7 +43,7 @@ class WorkerIdentity:
 
 
 def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerIdentity:
-    """Return `replica` with the ranks in the environment `env`, by default that of this process."""
+    """Return the identity of the worker `replica`, with the ranks in the environment `env`."""
     numbers = [env.get(name, "") for name in ("RANK", "LOCAL_RANK")]
     return WorkerIdentity(replica, *(int(number) if number.isdigit() else None for number in numbers))
 
@@ -51,7 +51,7 @@ def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerId
 def write_failure(
     directory: Path, error: BaseException, identity: WorkerIdentity, *, recoverable: bool
 ) -> None:
-    """Write a file into `directory` about the exception `error` that ends this process."""
+    """Write the failure file of this process, which ends with the exception `error`, to `directory`."""
     failure = build_failure(error, identity, recoverable=recoverable)
     write_json(directory / FILE_NAME, dataclasses.asdict(failure))
 
@@ -104,10 +104,11 @@ def _describe(error: BaseException) -> Failure:
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
-    """Return `failure` with the original exception, if torch has raised it again from another process.
+    """Return `failure` with its exception replaced by the original one from another process.
 
-    The other process is for example a DataLoader worker. `caught` has the exceptions of its traceback, of
-    which the last is the original one. If `caught` is empty, return `failure` unchanged.
+    torch raises an exception of a DataLoader worker, for example, again in this process. `caught` contains
+    the exceptions in the traceback of the other process. The last one replaces that of `failure`. If `caught`
+    is empty, return `failure` unchanged.
     """
     if not caught:
         return failure
@@ -123,24 +124,24 @@ def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Fail
 
 
 def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
-    """Return the failure in the file `name` of a process's directory; None if it is missing or incomplete."""
+    """Return the failure in the file `name` of `directory`; None if the file is missing or incomplete."""
     try:
         fields = json.loads((directory / name).read_bytes())
-    except (OSError, ValueError):  # The process was killed before or while it wrote.
+    except (OSError, ValueError):  # The process was killed before it had written the file.
         return None
     return _decode_failure(fields)
 
 
 def has_ended(directory: Path) -> bool:
-    """True if a process has recorded a failure or an exit in its `directory`."""
+    """True if the process with `directory` has recorded its failure or exit there."""
     return any((directory / name).exists() for name in (FILE_NAME, ENDED_FILE_NAME))
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
-    """Return the failure or exit that the process recorded in `directory`, or else `ended`.
+    """Return the failure or exit that a process recorded in `directory`; otherwise return `ended`.
 
-    If the process recorded neither, and it failed or was stopped, add to `ended` the user's frames from the
-    stack that the process wrote.
+    `ended` contains only what is known from outside the process, such as its exit code. If the process failed
+    or was stopped, add the user's frames from the stack that it wrote.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
@@ -149,7 +150,7 @@ def get_process_failure(directory: Path, ended: Failure) -> Failure:
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
-    """Write to `directory` the failures of a node's ranks, and `ended`, the exits of ranks with code 0."""
+    """Write the failures of a node's ranks, and `ended`, the exits of ranks with code 0, to `directory`."""
     terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
     write_json(directory / RANKS_FILE_NAME, terminations)
 
@@ -179,15 +180,17 @@ def _decode_frames(frames: Iterable[Mapping[str, Any]]) -> tuple[Frame, ...]:
 
 def enable_stack_dumps(directory: Path) -> None:
     """Make this process write its stack to a file when it crashes or receives the signal `ASK_WHERE`."""
-    # The file stays open, because a crashed process cannot open one. Its reader may truncate it.
+    # The file stays open, because a crashed process cannot open a file. Its mode is append, because a reader
+    # may truncate it.
     file = (directory / STACK_FILE_NAME).open("a")
-    # A native thread has no Python stack; that of the main thread shows the operation it belongs to.
+    # If a native thread crashes, it has no Python stack. The stack of the main thread then shows the
+    # operation of the user's code.
     faulthandler.enable(file, all_threads=True)
     faulthandler.register(child.ASK_WHERE, file, all_threads=False)
 
 
 def read_stacks(directory: Path) -> str:
-    """Return the text that a process wrote to its stack file; empty without the file."""
+    """Return the text of the stack file in `directory`, or an empty text if there is no file."""
     try:
         return (directory / STACK_FILE_NAME).read_text(errors="replace")
     except OSError:
@@ -197,11 +200,11 @@ def read_stacks(directory: Path) -> str:
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
     """Return ``frames``, ``waiting`` and ``collective`` of a `Failure`, from a stack that a process wrote.
 
-    If `crashed` is true, this is the stack at the crash, otherwise the last stack. Without a stack, the
-    values are empty.
+    If `crashed` is true, read the stack at the crash, otherwise the last stack. The values are empty if the
+    process wrote no such stack.
     """
     text = read_stacks(directory)
-    if crashed:  # Earlier stacks do not belong to the crash.
+    if crashed:  # Ignore the stacks that were written before the crash.
         _, found, after = text.rpartition(_CRASHED)
         text = after if found else ""
     stack = _parse_last_stack(text)
@@ -211,11 +214,14 @@ def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
 
 
 def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
-    """Return the stack of the crashed thread; without one, the last stack in `text` (the main thread's)."""
+    """Return the stack of the crashed thread in `text`, or if there is none, the last stack.
+
+    The last stack is that of the main thread.
+    """
     stacks = sorted(_STACK.findall(text), key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []
     stack = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(lines)]
-    is_command = bool(stack) and stack[0].filename == "<string>"  # The command of `python -c`.
+    is_command = bool(stack) and stack[0].filename == "<string>"  # The code of `python -c`.
     return stack[1:] if is_command else stack
 
 

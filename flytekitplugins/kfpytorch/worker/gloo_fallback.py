@@ -16,14 +16,15 @@ WARNING = "kfpytorch: this machine has no GPU: gloo replaces nccl (a cluster use
 def replace_nccl() -> Iterator[None]:
     """While the context is active, create process groups with gloo instead of nccl if there is no GPU.
 
-    GPUs are counted when a group is created, because the user's code may set ``CUDA_VISIBLE_DEVICES`` before.
+    The check for GPUs takes place when a group is created, because the user's code may set
+    ``CUDA_VISIBLE_DEVICES`` before.
     """
     from torch import distributed
 
     if not distributed.is_available():
         yield
         return
-    warn = functools.cache(_print_warning)  # It prints once.
+    warn = functools.cache(_print_warning)  # The warning is printed once.
     places = [distributed, distributed.distributed_c10d]
     originals = [(place, name, getattr(place, name)) for place in places for name in _TAKES_BACKEND]
     for place, name, original in originals:

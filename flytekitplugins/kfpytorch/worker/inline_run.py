@@ -20,7 +20,7 @@ _reported: set[str] = set()
 
 
 def report_world_of_one(task: str, ranks: int) -> None:
-    """Print once that a task with several `ranks` runs as a single rank.
+    """Print that a task with several `ranks` runs as a single rank, once for each task.
 
     Print nothing if ``FLYTE_KFPYTORCH_LOCAL`` or ``RANK`` is set.
     """
@@ -38,7 +38,7 @@ def report_world_of_one(task: str, ranks: int) -> None:
 def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
     """Call the user's function in this process as the only rank, and return the value.
 
-    During the call, the environment variables of a world size of 1 are set.
+    During the call, the environment variables for a world size of 1 are set.
     """
     with runtime_info.reserve_port() as port:
         here = operator_env.build_loopback_env().items()
@@ -83,7 +83,7 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
 
 def _add_replica_note(error: BaseException, rank: str) -> None:
     note = f"raised on rank {rank} ({runtime_info.format_pod_name()}) of the job"
-    with contextlib.suppress(Exception):  # The class may refuse it, as a frozen dataclass does.
+    with contextlib.suppress(Exception):  # Some classes do not accept a note, such as frozen dataclasses.
         if sys.version_info >= (3, 11):
             error.add_note(note)
         elif not isinstance(error, FlyteRecoverableException) and len(error.args) == 1:

@@ -1,4 +1,4 @@
-"""The environment variables of jax processes, and the exit of a failed one without a wait for the others."""
+"""Set the environment variables of jax processes, and end a failed process without a wait for the others."""
 
 import atexit
 import os
@@ -17,12 +17,13 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of process number `process` of a jax job.
 
-    `processes` is the number of all processes. `env` has the ``MASTER_ADDR`` and ``MASTER_PORT`` of the job.
+    `processes` is the number of all processes of the job. `env` contains its ``MASTER_ADDR`` and
+    ``MASTER_PORT``.
     """
     return {
         "RANK": str(process),
         "WORLD_SIZE": str(processes),
-        # The names that Trainer's policy for jax sets.
+        # Kubeflow Trainer sets these variables in the nodes of a jax job.
         "JAX_COORDINATOR_ADDRESS": f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}",
         "JAX_NUM_PROCESSES": str(processes),
         "JAX_PROCESS_ID": str(process),
@@ -38,9 +39,9 @@ def build_bind_address(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def exit_without_peers(code: int) -> None:
-    """Make this process, which has failed, end with exit code `code` and without the exit handler of jax.
+    """Make this failed process end with exit code `code`, before the exit handler of jax runs.
 
-    The handler would wait up to five minutes for the other processes to end.
+    The exit handler of jax would wait up to five minutes for the end of the other processes.
     """
     if find_loaded("jax") is not None:
         atexit.register(_exit, code)

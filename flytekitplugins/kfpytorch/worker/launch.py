@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task, and return the value of rank 0.
 
-    In a pod the function runs in this process, or for MPI in a process that mpirun starts. Locally, each
-    replica is a process under `pyflyte run`, and a direct call runs in this process with a world size of 1,
-    unless ``FLYTE_KFPYTORCH_LOCAL`` overrides this.
+    In a pod, the function runs in this process, or for MPI in a process that mpirun starts. Under
+    `pyflyte run`, each replica is a process on this machine. A direct call runs the function in this process
+    with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL`` overrides the mode of a local run.
 
     Raises:
         IgnoreOutputs: In a pod, on every rank except 0.
-        FlyteUserRuntimeException: A replica failed; a `FlyteRecoverableException` if it raised one.
+        FlyteUserRuntimeException: A replica failed.
+        FlyteRecoverableException: A replica raised this exception.
     """
     loading.require_not_importing(task.name)
     with _report_start_errors(task):
@@ -50,7 +51,8 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
     Raises:
         IgnoreOutputs: In a cluster, on every node that does not run rank 0.
-        FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
+        FlyteUserRuntimeException: A rank failed.
+        FlyteRecoverableException: A rank raised this exception.
         ImportError: The framework of the task is not installed.
     """
     loading.require_not_importing(task.name)
@@ -71,9 +73,10 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
 
 def _is_node_of_job(env: Mapping[str, str]) -> bool:
-    """True if `env` has the rendezvous of a job that this process has not joined yet.
+    """True if this process has to join the rendezvous in `env` as a node of its job.
 
-    A rank has the rendezvous of its own job. A task that a rank calls runs ranks of its own.
+    False in a rank: its `env` contains the rendezvous of the job that started it. A task that a rank calls
+    does not join this job, and runs as a separate local run.
     """
     return "PET_RDZV_ENDPOINT" in env and "TORCHELASTIC_RUN_ID" not in env
 
@@ -81,9 +84,8 @@ def _is_node_of_job(env: Mapping[str, str]) -> bool:
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
     """Run a task without torch's launcher, and return the value of rank 0.
 
-    A pod runs its own ranks, and a local run all `ranks`. If ``FLYTE_KFPYTORCH_LOCAL`` is not set,
-    `replicas_by_default` selects whether a local run starts a process for each replica or calls the function
-    in this process.
+    A pod runs its own ranks, and a local run starts all `ranks`. If ``FLYTE_KFPYTORCH_LOCAL`` is not set and
+    `replicas_by_default` is False, a local run does not start processes, but calls the function in this one.
     """
     is_mpi = get_framework(task.task_config) == MPI
     in_pod = not runtime_info.is_local()
@@ -144,7 +146,7 @@ def _fit_topology(
 
 
 def _list_texts(function: Any) -> set[str]:
-    """Return the text constants of a function and of the functions within it."""
+    """Return the text constants in the code of a function and of the functions within it."""
     code = getattr(function, "__code__", None)
     codes = loading.iter_codes(code) if code is not None else ()
     return {text for each in codes for text in each.co_consts if isinstance(text, str)}

@@ -23,7 +23,7 @@ _PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 class CalledAtImport(RuntimeError):
-    """A module calls a distributed task while a worker imports this module."""
+    """A module calls a distributed task while a worker imports the module."""
 
 
 class ModuleChanged(RuntimeError):
@@ -36,7 +36,7 @@ class ImportReference:
 
     module: str
     file: str
-    """The source file; a module with the same name from another file is not used."""
+    """The source file of the module. A module with the same name from another file is not used."""
     attribute: str | None
     """The name of the task in the module; None if only the statements of the module are needed."""
     codes: tuple[CodeType, ...]
@@ -44,7 +44,7 @@ class ImportReference:
 
 @dataclass(frozen=True)
 class Payload:
-    """The user's function, its inputs and its Flyte context. The caller creates one for all workers."""
+    """The user's function, its inputs and its Flyte context. All workers of a run get the same payload."""
 
     function: Callable[..., Any] | None
     inputs: Mapping[str, Any]
@@ -74,7 +74,7 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the globals that a function, or a function that it wraps, reads and that have a simple type.
+    """Return the globals with simple types that a function, or a function that it wraps, reads.
 
     Simple types are bool, int, float, str, bytes and None.
     """
@@ -90,7 +90,7 @@ def read_plain_globals(function: Any) -> dict[str, Any]:
 
 def _list_wrapped(function: Any) -> list[Any]:
     functions: list[Any] = []
-    innermost = inspect.unwrap(function, stop=functions.append)  # It calls `stop` with each outer function.
+    innermost = inspect.unwrap(function, stop=functions.append)  # It passes each outer function to `stop`.
     return [*functions, innermost]
 
 
@@ -103,11 +103,13 @@ def iter_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """Return the function of the task, from its module or else from a pickle in `parcel`, and its inputs.
+    """Return the function of a task and its inputs.
+
+    The function comes from the module of the task, or if that is not possible, from a pickle in `parcel`.
 
     Raises:
         ModuleChanged: The function is neither in the module nor in the parcel.
-        Exception: An exception that the statements of the module raise.
+        Exception: The module, or an object in the pickle, raised this exception while it was loaded.
     """
     function = _import_function(parcel.reference) if parcel.reference else None
     with _track_import():
@@ -125,10 +127,10 @@ def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]
 
 
 def require_not_importing(task: str) -> None:
-    """Raise an error if a distributed task is called while a worker imports a module.
+    """Raise an error if a worker calls the distributed task with the name `task` while it imports a module.
 
     Raises:
-        CalledAtImport: The module would start workers that import it again, without end.
+        CalledAtImport: The call would start workers that import the module again, and so on without end.
     """
     if _state.imports:
         _state.refused = True
@@ -159,14 +161,14 @@ def _track_import() -> Iterator[None]:
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
     """Import the module and return the function of the task.
 
-    Return None if the pickled function has to be used instead. This is so if the import failed and the error
-    was not raised, if the module comes from another file, or if it has no such task with the same code.
+    Return None if the pickled function has to be used instead. Reasons are a failed import that a pod would
+    not have, a module from another file, and a module without a task of this name with the same code.
     """
     try:
         with _track_import():
             module = importlib.import_module(reference.module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise any exception.
-        # The module itself, or a package that contains it, may be absent from the path.
+        # It is no error if the module itself, or a package that contains it, is not on the path.
         if type(error) is not ModuleNotFoundError or not f"{reference.module}.".startswith(f"{error.name}."):
             _report_or_raise(reference, error)
         return None
@@ -179,11 +181,12 @@ def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
 
 
 def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
-    """Raise `error`, with which the import of the module failed in this worker, or only print it.
+    """Raise or print `error`, with which the import of the module failed in this worker.
 
-    It is raised if a pod that runs the task would fail with it, too. A pod would not fail in two cases: it
-    does not import the module (`reference.attribute` is None), or the module calls the task while it is
-    imported, which is an error only in a worker. The worker then uses the pickled function.
+    Raise the error if a pod that runs the task would fail with it, too. A pod would not fail in two cases.
+    Either it does not import the module (`reference.attribute` is None). Or the module calls the task while
+    it is imported, which is an error only in a worker. In these cases, print the error; the worker then uses
+    the pickled function.
     """
     if reference.attribute is not None and not _state.refused:
         raise error
@@ -196,9 +199,9 @@ def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
 
 @contextlib.contextmanager
 def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterator[None]:
-    """Enter a separate Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
+    """Enter a new Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
 
-    flytekit writes its local files into `workspace`; None selects flytekit's default directory.
+    flytekit writes its local files to `workspace`, or if this is None, to flytekit's default directory.
     """
     from flytekit.bin.entrypoint import setup_execution
     from flytekit.core.context_manager import FlyteContextManager
@@ -229,7 +232,7 @@ def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterat
 def set_working_directory(workspace: str) -> Iterator[None]:
     """Within the `with` block, use a new directory in `workspace` as Flyte's working directory.
 
-    It is set in the Flyte context that this worker has inherited from the process that called the task.
+    The directory replaces that of the Flyte context that this worker has inherited from its caller.
     """
     from flytekit.core.context_manager import FlyteContextManager
 

@@ -18,20 +18,20 @@ class InvalidLocalMode(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalMode:
-    """The mode of a local run: the function is called in this process, or in a process for each rank."""
+    """The mode of a local run: a call of the function in this process, or a process for each rank."""
 
     inline: bool
     ranks: int | None = None
-    """The maximum number of ranks; None derives it from the machine."""
+    """The maximum number of ranks. If it is None, the machine determines the maximum."""
 
 
 def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> LocalMode:
-    """Read FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
+    """Return the mode in FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
 
-    If it is not set, the mode is ``replicas`` if `replicas_by_default` is true, otherwise ``inline``.
+    The default is ``replicas`` if `replicas_by_default` is true, and ``inline`` otherwise.
 
     Raises:
-        InvalidLocalMode: The value is none of these.
+        InvalidLocalMode: The variable has another value.
     """
     mode = env.get(OVERRIDE, "").strip().lower()
     if not mode:
@@ -46,7 +46,10 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
 
 
 def is_verbose(env: Mapping[str, str]) -> bool:
-    """True if the output of all ranks is shown: by FLYTE_KFPYTORCH_VERBOSE, or else by ``pyflyte -v``."""
+    """True if the user requests the output of all ranks: FLYTE_KFPYTORCH_VERBOSE or ``pyflyte -v``.
+
+    The variable takes precedence.
+    """
     value = env.get(VERBOSE, "").strip().lower()
     if value:
         return value not in {"0", "false", "no"}
@@ -65,7 +68,8 @@ def _find_pyflyte_run() -> Any:
     click = sys.modules.get("click")
     command = click.get_current_context(silent=True) if click else None
     while command is not None:
-        # The parameters are the `obj` of the command. Importing their class would import flytekit's CLI.
+        # `obj` has the parameters of `pyflyte run`. Compare the name of their class, because an import of the
+        # class would import flytekit's CLI.
         if type(command.obj).__name__ == "RunLevelParams":
             return None if command.obj.is_remote else command.obj
         command = command.parent

@@ -21,11 +21,11 @@ class DataNotLoaded(Exception):
 def load_sources(config: Any) -> Mapping[str, str]:
     """Load the data set and the model of a config. Return the environment variables with their directories.
 
-    A data set or a model is not loaded if the user has set its variable to a directory.
+    If the user has set one of these variables to a directory, this directory is used, and nothing is loaded.
 
     Raises:
-        DataNotLoaded: A package is missing, the URI exists only in a cluster, or the user's path is not a
-            directory.
+        DataNotLoaded: A package is missing, the URI exists only in a cluster, or a variable that the user has
+            set does not contain a directory.
     """
     sources = {kind: getattr(config.train_job, kind, None) for kind in PATH_VARIABLES}
     return {
@@ -67,7 +67,7 @@ class PackagesNotInstalled(ImportError):
 
 
 def require_packages(task_config: Any) -> None:
-    """Raise `PackagesNotInstalled` if a package of the task is absent or has another version."""
+    """Raise `PackagesNotInstalled` if a required package is not installed or has another version."""
     options = task_config.train_job
     missing = [*_find_missing(options.packages or ())] if options is not None else []
     if missing:

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 _REPLICA = "flytekitplugins.kfpytorch.worker.replica:main"
 _AGENT = "flytekitplugins.kfpytorch.worker.elastic_agent:main"
-# Seconds between SIGTERM and SIGKILL. In a local run the user waits; in a pod the kubelet waits 30 s
-# in total.
+# Seconds between SIGTERM and SIGKILL. They are few in a local run, because the user waits. In a pod, the
+# kubelet waits 30 s before its SIGKILL.
 PATIENCE_HERE = 3.0
 PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
-    """A task that needs a job runs in a pod without one: a variable such as ``PET_NODE_RANK`` is missing."""
+    """A task that needs a job runs in a pod without one. A variable such as ``PET_NODE_RANK`` is not set."""
 
 
 @dataclass
@@ -78,7 +78,8 @@ class LocalRun:
     def build_context(self, slot: "OutputSlot", replica: str, directory: Path) -> dict[str, Any]:
         """Return the settings of a worker, as the fields of a `WorkerContext`.
 
-        `slot` is its entry in the console, `replica` is its display name, and `directory` is for its files.
+        `slot` is the output slot of the worker, `replica` is its display name, and `directory` is the
+        directory for its files.
         """
         place = WorkerContext(
             slot=slot.number,
@@ -95,9 +96,9 @@ class LocalRun:
     def build_replica(
         self, name: str, replica: str, env: dict[str, str], *, interactive: bool = False
     ) -> ProcessSpec:
-        """Open the output streams of a process that will run the user's function, and return its settings.
+        """Return the settings of a process that will run the user's function, and open its output streams.
 
-        `name` labels its output, and `replica` is its display name in messages about failures.
+        `name` is the label of its output, and `replica` is its display name in messages about failures.
         """
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
@@ -108,11 +109,11 @@ class LocalRun:
     def build_agent(
         self, name: str, target: str, slots: Sequence["OutputSlot"], env: dict[str, str], **args: object
     ) -> ProcessSpec:
-        """Create the directory of a node, and return the settings of its agent, which starts the workers.
+        """Return the settings of the agent of a node, which starts the workers; create the node's directory.
 
         `name` is the display name of the node in a local run. `target` is the function that the agent runs,
-        as ``module:function``, and `args` are further arguments for it. `slots` are the entries in the
-        console: first that of the agent, then those of its workers.
+        as ``module:function``, and `args` are further arguments for this function. `slots` are the output
+        slots: first that of the agent, then those of its workers.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -131,7 +132,10 @@ class LocalRun:
         )
 
     def print_layout(self, layout: str, fitted: topology.Topology) -> None:
-        """Print `layout`, such as ``2 nodes x 4``, the devices, and how this differs from the request."""
+        """Print the layout of a local run, such as ``2 nodes x 4``, its devices, and ignored settings.
+
+        If the layout differs from the one that the task requests, print the difference.
+        """
         on_cpu = "CPU, gloo" if self.framework == TORCH else "CPU"
         devices = f"GPU {' | '.join(fitted.devices)}" if fitted.devices else on_cpu
         self.console.print_line(f"{self.task.name}: {layout} on this machine ({devices})")
@@ -152,16 +156,17 @@ class LocalRun:
     ) -> Any:
         """Run `processes` until they have ended, and return the value of rank 0.
 
-        A local run stops them at the timeout of the task.
+        In a local run, stop the processes at the timeout of the task.
 
         Args:
             processes: The processes to start.
-            collect: Derives the outcome from the processes that have ended.
+            collect: The function that derives the outcome from the processes that have ended.
             ranks: The number of ranks of `processes`.
             complete: False if the job has ranks in other pods.
 
         Raises:
-            FlyteUserRuntimeException: A rank failed; a `FlyteRecoverableException` if it raised one.
+            FlyteUserRuntimeException: A rank failed.
+            FlyteRecoverableException: A rank raised this exception.
             IgnoreOutputs: Rank 0 runs in another pod.
         """
         limit: Any = self.task.metadata.timeout if self.on_this_machine else None
@@ -184,7 +189,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> Any:
-    """Run a task locally, one process per node of `fitted`, and return the value of rank 0."""
+    """Run a task locally, with a process for each node in `fitted`, and return the value of rank 0."""
     with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
         run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
         processes = []
@@ -214,10 +219,11 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> A
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
-    """Run the ranks of this pod without torch's launcher, and return the value of rank 0 if it runs here.
+    """Run the ranks of this pod without torch's launcher, and return the value of rank 0.
 
     Raises:
         NotInCluster: The environment does not contain the number of this node.
+        IgnoreOutputs: Rank 0 runs in another pod.
     """
     count, node = int(task.task_config.nproc_per_node), os.environ.get("PET_NODE_RANK")
     if node is None:
@@ -284,22 +290,22 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         local_addr=os.environ.get("PET_LOCAL_ADDR"),
     )
     if find_loaded("torch"):
-        # torch is loaded already, and its validation errors are raised in this process.
+        # If torch is loaded already, let it check the settings, so that this process raises its errors.
         from flytekitplugins.kfpytorch.worker import elastic_agent
 
         elastic_agent.build_launch_config(settings)
-        # Remove the defaults that torch wrote into the dict. A test that patches `LaunchConfig` must see the
-        # author's values.
+        # Remove the defaults that torch wrote into the dict. A test that patches `LaunchConfig` must receive
+        # only the author's values.
         settings.rdzv_configs.clear()
         settings.rdzv_configs.update(config.rdzv_configs)
     return settings
 
 
 def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
-    """Return `settings` with a rendezvous in a file that only this user can read, for agents on one machine.
+    """Return `settings` with a rendezvous in a file instead of a server, for agents on one machine.
 
-    Agents unpickle the state of their rendezvous. A rendezvous server would accept a state from every process
-    that can connect.
+    Only this user can read the file. A rendezvous server would accept a state from every process that can
+    connect to it, and agents unpickle this state.
     """
     return replace(
         settings,
@@ -327,8 +333,11 @@ def _build_agent(
 
 
 def build_env(fitted: topology.Topology, index: int) -> dict[str, str]:
-    """Return the environment of node or replica `index`: that of this process, with a share of the GPUs."""
-    # Restrict connections to this machine, because its host name may resolve to another address.
+    """Return the environment variables of the node or replica with the number `index`.
+
+    They are those of this process, but ``CUDA_VISIBLE_DEVICES`` contains only the GPUs of the node.
+    """
+    # Restrict connections to loopback, because the host name of this machine may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ, **runtime_info.NO_AGENT_STORE}
     if "OMP_NUM_THREADS" not in env:
         env["OMP_NUM_THREADS"] = str(machine.count_processors()) if fitted.ranks == 1 else "1"
@@ -343,8 +352,9 @@ def open_run(
 ) -> Iterator[LocalRun]:
     """Create the directories and logs of a run, and connect to a fork server.
 
-    With the `start_method` ``fork``, the server is a fork of this process. A run `in_pod` writes no logs.
-    Logs stay after the run, as does the workspace of a successful run if flytekit wrote files to it.
+    With the `start_method` ``fork``, the server is a fork of this process. If `in_pod` is true, there are no
+    logs. Otherwise the logs stay after the run. The workspace of a successful run stays, too, if flytekit
+    wrote files to it.
     """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()

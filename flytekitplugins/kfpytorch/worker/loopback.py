@@ -30,9 +30,10 @@ def find_loopback_address() -> str | None:
 
 @contextlib.contextmanager
 def keep_stores_on_loopback() -> Iterator[None]:
-    """Bind each `TCPStore` that this process serves at a loopback address to that address only.
+    """Make each `TCPStore` that this process serves listen only on its host address, if that is loopback.
 
-    Has no effect without torch, or if the environment does not state that all ranks are on this machine.
+    This has an effect only if torch is installed and the environment states that all ranks are on this
+    machine.
     """
     if find_loopback_address() is None or importlib.util.find_spec("torch") is None:
         yield
@@ -41,7 +42,7 @@ def keep_stores_on_loopback() -> Iterator[None]:
     if not distributed.is_available():
         yield
         return
-    # The class itself changes, because torch's modules and user code hold references to it.
+    # Change the class itself instead of replacing it: torch's modules and user code hold references to it.
     store = distributed.TCPStore
     original = store.__init__
     store.__init__ = _with_bound_socket(original)
@@ -68,7 +69,10 @@ def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
-    """Return a listening socket for a store with the arguments `given`; None if torch has to bind its own."""
+    """Return a listening socket for a store with the arguments `given`, or None.
+
+    None means that torch receives the arguments unchanged.
+    """
     host = given.get("host_name")
     needs_socket = given.get("is_master") and given.get("master_listen_fd") is None
     if not needs_socket or not _is_loopback(host):
@@ -78,8 +82,8 @@ def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
     try:
         return socket.create_server((own, given.get("port", 0)), family=family, backlog=_BACKLOG)
     except OSError:
-        # Either this process already serves a store on the port, and torch shares it. Or another process has
-        # the port, and torch raises the error that its callers expect.
+        # The port is in use. If a store of this process uses it, torch shares that store. If another process
+        # uses it, torch raises the error that its callers expect.
         return None
 
 

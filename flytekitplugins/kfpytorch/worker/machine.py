@@ -20,7 +20,7 @@ def detect_machine(env: Mapping[str, str]) -> Machine:
 
 
 def count_processors() -> int:
-    """Return the number of processors that this process may use, at most the CPU limit of its container."""
+    """Return the number of processors that this process may use, up to the CPU limit of its container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _read_text(_CGROUP / "cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():
@@ -40,8 +40,8 @@ def _get_available_memory() -> int:
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
     """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
 
-    If the variable is not set, these are all GPUs. `root` is the directory with the files of the drivers.
-    CUDA is not loaded, because a process that has loaded it cannot be forked.
+    If the variable is not set, return all GPUs. `root` is the root directory, in which the files of GPU
+    drivers are found. CUDA is not loaded, because a process that has loaded it cannot be forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()
@@ -54,7 +54,7 @@ def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]
     return tuple(itertools.takewhile(lambda name: _is_visible(name, count), names))
 
 
-# A kernel driver for GPUs creates one of these files: NVIDIA on Linux and WSL, and AMD.
+# One of these files exists if the machine has a kernel driver for GPUs: NVIDIA on Linux and WSL, or AMD.
 _DRIVERS: Final = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg", "dev/kfd")
 
 
@@ -79,10 +79,10 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-# The training operator sets it to the number that the registration of the task specified.
+# The training operator sets this variable to the number of processes in the registered task.
 _PROCESSES: Final = "PET_NPROC_PER_NODE"
-# Runs in a separate process, because a process that has loaded CUDA cannot be forked. The tag marks the
-# number, because an import may print.
+# The program that counts the GPUs. It is a separate process, because a process that has loaded CUDA cannot
+# be forked. The tag marks the number in the output, because an import may print other text.
 _TAG: Final = "kfpytorch-devices="
 _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 
@@ -90,12 +90,12 @@ _PROGRAM: Final = f"import torch; print('{_TAG}%d' % torch.cuda.device_count())"
 def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
     """Return the number of processes that this pod starts.
 
-    `asked` is this number, or ``"gpu"``, ``"cpu"`` or ``"auto"``. For such a word, a pod of a job reads the
-    number in `env`, which is that at the registration of the task. An ordinary pod counts its GPUs or
+    `asked` is the number itself, or ``"gpu"``, ``"cpu"`` or ``"auto"``. For such a word, a pod of a job reads
+    the number from `env`; it was determined when the task was registered. An ordinary pod counts its GPUs or
     processors.
 
     Raises:
-        NoGpu: The argument is ``"gpu"``, and the pod has no GPU.
+        NoGpu: `asked` is ``"gpu"``, and the pod has no GPU.
     """
     if not isinstance(asked, str):
         return asked

@@ -22,14 +22,14 @@ from kfpytorch_common.forkserver.child import ChildStart, build_interpreter_comm
 from kfpytorch_common.frameworks import MPI_SSH_DIRECTORY, MPI_SSH_PORT
 
 _LONGEST_JOIN: Final = 900.0
-"""Seconds for which the launcher waits for the other nodes: images may be pulled first."""
+"""Seconds for which the launcher waits for the other nodes, which may have to pull their images first."""
 _LONGEST_NAME: Final = 60.0
 _LONGEST_END: Final = 10.0
-"""Seconds for which a node waits for the end of mpirun after a failure of its ranks."""
+"""Seconds for which a node waits for the end of the mpirun daemon after one of its ranks has failed."""
 _REPORT_SECONDS: Final = 10.0
-"""Seconds for which a node with stopped ranks waits, so that the node with the root cause ends first."""
+"""Seconds that a node waits if its ranks were only stopped, so that the node of the root cause ends first."""
 _TICK: Final = 0.2
-# With `\s+` between words, because Open MPI 5 breaks lines there.
+# Open MPI 5 wraps its messages, so a line end can be between any two words.
 _SIGNALED: Final = re.compile(
     r"process\s+rank\s+(\d{1,9})\s+with\s+PID\s+\d{1,9}\s+on\s+node\s+\S{1,300}\s+exited\s+on\s+signal\s+(\d{1,3})"
 )
@@ -42,7 +42,7 @@ with open(os.path.join(os.environ[{mpi_rank.DIRECTORY!r}], {mpi_rank.NODE_FILE!r
 from {mpi_rank.__name__} import main
 main()
 """
-"""The program of a rank. It uses the module path of its node, whose packages may be in another directory."""
+"""The program of a rank. It takes `sys.path` from the agent of its own node, not from the launcher's node."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class MpiNode:
 
 
 class _Stopped(BaseException):
-    """Raised in the agent by the handler of a signal that stops it."""
+    """The agent received a signal that stops it. The signal handler raises this exception."""
 
 
 def main(start: ChildStart) -> int:
@@ -104,7 +104,7 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
     ]
     env = {**os.environ, mpi_rank.DIRECTORY: node.directory}
     if not node.hostfile and sys.platform == "linux":
-        # Open MPI 5 does not read this variable, and it does not accept this interface.
+        # Only Open MPI 4 reads this variable. Open MPI 5 does not accept the loopback interface.
         env["OMPI_MCA_oob_tcp_if_include"] = "lo"
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         try:
@@ -118,7 +118,7 @@ def _run_launcher(node: MpiNode) -> list[Failure]:
 
 
 def _forward_lines(stream: Iterable[str]) -> Sequence[str]:
-    """Copy the output of mpirun to standard error, and return its last lines, without separator lines."""
+    """Copy the output of mpirun to standard error, and return its last lines, except separator lines."""
     last: deque[str] = deque(maxlen=_MOST_LINES)
     for line in stream:
         sys.stderr.write(line)
@@ -139,20 +139,23 @@ def _build_host_options(node: MpiNode) -> Sequence[str]:
         f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes -o BatchMode=yes "
         "-o LogLevel=ERROR -o IdentitiesOnly=yes"
     )
-    # Each node has its own directory for the key, so the launcher connects to all nodes itself.
+    # The launcher connects to all nodes itself, because the path of its key does not exist on other nodes.
     options = ("--mca", "plm_rsh_args", ssh, "--mca", "plm_rsh_no_tree_spawn", "1")
-    # Open MPI 5 does not read the variable with the file that Trainer sets.
+    # Open MPI 5 needs the option --hostfile, because it does not read the variable that Trainer sets.
     return ("--hostfile", node.hostfile, *options)
 
 
 def _wait_for_nodes(hosts: Sequence[str]) -> None:
-    """Wait until the other nodes accept connections, and the first name in `hosts` resolves to this node."""
+    """Wait until the other nodes accept connections and `hosts[0]` resolves to this node.
+
+    Both waits have a timeout, after which the function continues without an error.
+    """
     deadline = time.monotonic() + _LONGEST_JOIN
     own, *others = hosts
     for host in others:
         while time.monotonic() < deadline and not _is_open(host):
             time.sleep(_TICK)
-    # mpirun would connect to itself if it did not recognize its own name.
+    # If mpirun did not recognize the name of its own node, it would start a daemon there through ssh.
     deadline = time.monotonic() + _LONGEST_NAME
     while time.monotonic() < deadline and not _is_this_machine(own):
         time.sleep(_TICK)
@@ -186,7 +189,10 @@ def _copy_key(directory: Path) -> tuple[Path, Path]:
 
 
 def _run_node(node: MpiNode) -> list[Failure]:
-    """Run sshd, with which mpirun starts the ranks here, until they have ended. Return their failures."""
+    """Run sshd until the ranks of this node, which mpirun starts through it, have ended.
+
+    Return the failures of these ranks.
+    """
     directory = Path(node.directory)
     with subprocess.Popen([_find_sshd(), "-D", "-e", "-f", str(_write_sshd_config(directory))]) as process:
         try:
@@ -202,12 +208,13 @@ def _run_node(node: MpiNode) -> list[Failure]:
 
 
 def _wait_for_ranks(node: MpiNode, sshd: subprocess.Popen[bytes]) -> None:
-    """Wait until the ranks of this node have ended, and then until the daemon of mpirun here has ended.
+    """Wait until the ranks of this node have ended, and then until mpirun's daemon on this node has ended.
 
-    If a rank failed, wait at most 10 s for the daemon. Return immediately when `sshd` ends.
+    If a rank failed, wait at most 10 s for the daemon. Return immediately if `sshd` ends.
     """
     _wait_while(sshd, lambda: not _have_ended(node), math.inf)
-    # The end of this node would end the ranks of other nodes, which may still run after a success here.
+    # After a success here, wait without a limit: ranks on other nodes may still run, and the end of this
+    # node would end them.
     deadline = time.monotonic() + _LONGEST_END if _find_rank_failures(node) else math.inf
     # The daemon is the parent of the ranks.
     _wait_while(sshd, lambda: any(_is_running(each["parent"]) for each in _list_processes(node)), deadline)
@@ -252,7 +259,7 @@ def _write_sshd_config(directory: Path) -> Path:
 
 
 def _have_ended(node: MpiNode) -> bool:
-    """True if all ranks of the node have ended, or one has failed."""
+    """True if all ranks of the node have ended, or if one of them has failed."""
     started = _list_processes(node)
     if any(Path(place["directory"], failure_file.FILE_NAME).exists() for place in node.places):
         return True
@@ -269,7 +276,7 @@ def _read_process(place: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def _is_running(pid: int) -> bool:
-    """True if the process exists and is not a zombie, as the daemon of mpirun may be after its end."""
+    """True if the process exists and is not a zombie. The daemon of mpirun may remain as a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -283,7 +290,7 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
         failures = [each for each in failures if each.rank != int(rank)]
         failures.append(_build_failure("", "", rank=int(rank), exit_code=-int(number)))
     if all(each.stopped for each in failures):
-        if node.hostfile:  # The end of the launcher ends the job, and the other nodes with it.
+        if node.hostfile:  # The end of the launcher ends all other nodes.
             time.sleep(_REPORT_SECONDS)
         message = "\n".join(lines)
         if first := _FIRST_FAILURE.search(message):
@@ -293,7 +300,10 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
 
 
 def _find_rank_failures(node: MpiNode) -> list[Failure]:
-    """Return the failures that the ranks of this node wrote, and one for each rank that was stopped."""
+    """Return a failure for each started rank of this node that has not recorded an exit with code 0.
+
+    It is the failure that the rank wrote, or a termination by SIGTERM if the rank wrote none.
+    """
     failures = []
     for place in node.places:
         directory, state = Path(place["directory"]), _read_process(place)

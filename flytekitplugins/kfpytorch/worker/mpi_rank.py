@@ -1,7 +1,8 @@
 """Run one rank of an MPI job, which mpirun has started on this node.
 
-The agent of the node writes the environment of its ranks, and its descriptors for their output, to a file. A
-rank opens these descriptors, so that its output appears on its own node and not on that of mpirun.
+The agent of the node writes a file with the environment of the ranks and the numbers of its descriptors for
+their output. A rank opens these descriptors of the agent, so that its output appears on its own node and not
+on that of mpirun.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from typing import Any, Final, NoReturn
 from flytekitplugins.kfpytorch.worker import failure_file, replica
 
 DIRECTORY: Final = "_KFPYTORCH_MPI_DIRECTORY"
-"""The variable with the directory of the node."""
+"""The environment variable with the directory of the node."""
 NODE_FILE: Final = "node.json"
 PROCESS_FILE: Final = "process.json"
 _OF_MPI: Final = ("OMPI_", "PMIX_", "OPAL_", "ORTE_")
@@ -44,7 +45,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if code:
-        # MPI_Finalize would wait for the other ranks. Without it, mpirun stops them.
+        # Skip MPI_Finalize, which would wait for the other ranks. mpirun then stops the other ranks.
         os._exit(code)
     sys.exit(0)
 
@@ -61,7 +62,7 @@ def _build_ranks(of_mpi: Mapping[str, str]) -> dict[str, str]:
 
 def _open_streams(node: Mapping[str, Any], local: int) -> int:
     events, *streams = node["streams"]
-    with contextlib.suppress(OSError):  # Without /proc, mpirun forwards the output.
+    with contextlib.suppress(OSError):  # If there is no /proc, mpirun forwards the output.
         for number in (1, 2):
             fd = os.open(f"/proc/{node['agent']}/fd/{streams[3 * local + number]}", os.O_WRONLY)
             os.dup2(fd, number)

@@ -12,7 +12,7 @@ from flytekitplugins.kfpytorch.worker.topology import Topology
 from kfpytorch_common.frameworks import MPI_HOSTFILE_VARIABLE
 
 _WORKER: Final = "_F_WN"
-"""The variable with the worker name that flytekit writes to an error file. The launcher is `node-0`."""
+"""The environment variable with the worker name in error files of flytekit: ``node-0`` for the launcher."""
 _AGENT: Final = "flytekitplugins.kfpytorch.worker.mpi_agent:main"
 _INSTALL: Final = (
     "install Open MPI with: apt install openmpi-bin (or: conda install -c conda-forge openmpi), "
@@ -36,7 +36,7 @@ def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
     with local_run.open_run(task, inputs, "spawn") as run:
         run.print_layout(f"{fitted.ranks} ranks under mpirun", fitted)
         env = local_run.build_env(fitted, 0)
-        # With a file of nodes from the environment, mpirun would start ranks on other machines.
+        # If the environment contained a hostfile, mpirun would start ranks on other machines.
         env.pop(MPI_HOSTFILE_VARIABLE, None)
         agent = _build_agent(run, fitted.ranks, fitted.ranks, env)
         return run.finish([agent], outcome.collect_nodes, fitted.ranks)

@@ -37,16 +37,16 @@ class _FailureText:
     report: str
 
     def __str__(self) -> str:
-        """Return only the report; flytekit's own text is in the traceback."""
+        """Return the report, without the text that flytekit adds to its exceptions."""
         return self.report
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows instead of frames of flytekit and of the plugin."""
+        """Return the lines of the report, which IPython shows instead of a traceback."""
         return self.report.splitlines()
 
 
 class ReplicaFailed(_FailureText, FlyteUserRuntimeException):  # type: ignore[misc]
-    """A rank failed. The text is the failure report: the rank, the cause, and the line of the user's code."""
+    """A rank failed. The message is the report with the rank, the cause and the line of the user's code."""
 
     def __init__(self, text: str, timestamp: float) -> None:
         FlyteUserRuntimeException.__init__(self, RuntimeError(text), timestamp=timestamp)
@@ -62,37 +62,40 @@ class RecoverableReplicaFailed(_FailureText, FlyteRecoverableException):  # type
 
 
 class RunNotStarted(RuntimeError):
-    """A run under `pyflyte run` did not start. Other commands get the original error instead."""
+    """A run under `pyflyte run` did not start. Outside `pyflyte run`, the original error is raised."""
 
 
 @dataclass
 class RunOutcome:
-    """How the ranks of a run ended, and the directory with the result of rank 0."""
+    """The terminations of the ranks of a run, and the directory with the result of rank 0."""
 
     rank_zero: Path | None = None
     """The directory with the result of rank 0; None if rank 0 does not run here or has no result."""
     failures: list[Failure] = field(default_factory=list)
     well: list[Failure] = field(default_factory=list)
-    """The ranks that ended with exit code 0."""
+    """The terminations of the ranks that ended with exit code 0."""
     at_terminal: bool = True
     """True for a local run, False in a pod."""
     complete: bool = True
-    """False if the job has ranks in other pods, because their outcome is unknown in this pod."""
+    """False if the job has ranks in other pods. Their outcome is unknown in this pod."""
 
 
 def collect_replicas(members: Sequence["SupervisedProcess"]) -> RunOutcome:
-    """Return the outcome of a run without torchelastic or MPI: `members` are the ranks, in their order."""
+    """Return the outcome of a run whose processes are its ranks. `members` are in the order of the ranks."""
     first = members[0].directory
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
     for member in members:
         termination = member.read_termination()
-        # SIGTERM ends a process of jax with exit code 0.
+        # A stopped process can have exit code 0, because jax handles SIGTERM.
         (ended.failures if member.code or termination.stopped else ended.well).append(termination)
     return ended
 
 
 def collect_nodes(members: Sequence["SupervisedProcess"]) -> RunOutcome:
-    """Return the outcome of a run from the files of `members`, torchelastic or MPI agents, and ranks."""
+    """Return the outcome of a run whose processes are agents of nodes, for torchelastic or MPI.
+
+    The outcome of the ranks is in the files in the directories of `members`, the agents.
+    """
     ended = RunOutcome()
     results: list[Path] = []
     for member in members:
@@ -103,7 +106,7 @@ def collect_nodes(members: Sequence["SupervisedProcess"]) -> RunOutcome:
             ended.failures += failures or [member.read_termination()]
     newest = max(results, key=lambda path: path.stat().st_mtime_ns, default=None)
     ended.rank_zero = newest.parent if newest else None
-    # Agents that ended only because they were stopped are left out, if other failures remain.
+    # Ignore the failures of agents that were only stopped, unless there are no other failures.
     relevant = [each for each in ended.failures if not (each.stopped and each.rank is None)]
     ended.failures = relevant or ended.failures
     return ended
@@ -112,7 +115,7 @@ def collect_nodes(members: Sequence["SupervisedProcess"]) -> RunOutcome:
 def build_timeout_failure(limit: timedelta, ended: RunOutcome) -> Failure:
     """Return the failure of a local run that exceeded the timeout `limit` of its task.
 
-    It names the ranks that still ran, with their lines of code, and the ranks that had ended.
+    Its message contains the ranks that still ran, with their lines of code, and the ranks that had ended.
     """
     running = rank_groups.list_ranks(ended.failures)
     well = rank_groups.list_groups(ended.well, lambda _: "ended well")
@@ -138,7 +141,7 @@ def build_exception(
 ) -> Exception:
     """Return the exception for the failed run `ended`, with a report as its message; log the tracebacks.
 
-    Under `pyflyte run`, print the report, and return an exception for which click prints nothing more.
+    Under `pyflyte run`, print the report. The exception then makes click exit without further output.
     """
     failed = rank_groups.list_ranks(ended.failures)
     well = [each for each in ended.well if each.rank not in failed]
@@ -171,10 +174,10 @@ def build_exception(
 
 
 def _shorten_uncaught_failures() -> None:
-    """Make Python print the user's frames and the report for an uncaught `ReplicaFailed`, and nothing else.
+    """Make Python print only the user's frames and the report for an uncaught exception of this module.
 
-    This replaces Python's own except hook, or that of rich, which flytekit installs. An except hook of the
-    user's program stays.
+    Replace Python's own except hook, or that of rich, which flytekit installs. Keep an except hook that the
+    user's program has set.
     """
     show_traceback = sys.excepthook
     if getattr(show_traceback, "__module__", None) not in {"sys", "rich.traceback"}:
@@ -193,7 +196,7 @@ def _shorten_uncaught_failures() -> None:
 
 
 def _with_source(failure: Failure) -> Failure:
-    """Return `failure` with source lines that only this process has, such as those of a notebook's cells."""
+    """Return `failure` with source lines that its rank could not read, such as those of notebook cells."""
     frames = [
         frame if frame.code else replace(frame, code=linecache.getline(frame.file, frame.line).strip())
         for frame in failure.frames
@@ -202,14 +205,14 @@ def _with_source(failure: Failure) -> Failure:
 
 
 def build_start_error(task: Any, error: Exception) -> Exception:
-    """Return the exception for a run that did not start; under `pyflyte run`, print a report first."""
+    """Return the exception for a run that did not start. Under `pyflyte run`, also print a report."""
     if not local_mode.is_under_pyflyte_run():
         return error
     return _build_printed_error(RunNotStarted, report.render_start_error(task.name, error), str(error))
 
 
 def _build_printed_error(kind: type[Exception], text: str, *args: Any) -> Exception:
-    """Print `text`, and return an exception that makes click exit with 1 and print nothing more."""
+    """Print `text`, and return an exception that makes click exit with code 1 and without further output."""
     import click
 
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - for the user at the terminal.
@@ -227,7 +230,7 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
 
 
 def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
-    """Return the result of rank 0; None if the run failed, or if rank 0 ran elsewhere.
+    """Return the result of rank 0; None if the run failed, or if rank 0 ran in another pod.
 
     If the result cannot be loaded, return None, and set `ended.failures` to a failure of rank 0 with the
     reason.
@@ -250,7 +253,7 @@ def return_result(outcome: result.ElasticWorkerResult | None) -> Any:
     """Return the value of rank 0 to flytekit, and add its decks and metadata to the current context.
 
     Raises:
-        IgnoreOutputs: `outcome` is None, because rank 0 ran elsewhere.
+        IgnoreOutputs: `outcome` is None, because rank 0 ran in another pod.
     """
     if outcome is None:
         raise IgnoreOutputs

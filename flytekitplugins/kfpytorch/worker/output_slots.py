@@ -14,18 +14,18 @@ from typing import IO, Final
 from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plain
 
 CHUNK: Final = 1 << 20
-"""The size of a pipe, and the maximum bytes of one read."""
+"""The size of a pipe in bytes, and the maximum number of bytes of one read."""
 KEPT: Final = 4096
-"""The maximum number of bytes of the last output that a slot keeps."""
+"""The number of bytes at the end of the output that a slot keeps for a failure report."""
 _F_SETPIPE_SZ: Final = 1031
-# Minimum seconds between two displayed states of a line that is redrawn without a line end, so that frequent
-# updates do not fill the log.
+# Minimum number of seconds between two displayed states of a line that is redrawn, such as a progress bar.
+# Otherwise the states would fill the log.
 _REDRAWN: Final = 5.0
 
 
 @dataclass
 class OutputStream:
-    """A stream from which this process reads the standard output or error of a process of the run."""
+    """A stream from which this process reads the standard output or standard error of another process."""
 
     slot: "OutputSlot"
     fd: int
@@ -39,7 +39,8 @@ class OutputStream:
     def take_redrawn(self, now: float) -> bytes:
         """Return the text of a redrawn line, such as a progress bar, at most once in `_REDRAWN` seconds.
 
-        Otherwise, or if the text is blank or the same as before, return no bytes. `now` is the current time.
+        Return no bytes before this time, or if the text is blank or has not changed. `now` is the current
+        time.
         """
         if not self.lines.is_redrawn:
             self.redrawn_since = None
@@ -67,7 +68,7 @@ class OutputSlot:
     ends: list[int] = field(default_factory=list)
     """Descriptors for standard input, output and error of the process; they are closed after its start."""
     answers: int | None = None
-    """The descriptor to which the caller writes the lines that the process requested."""
+    """The descriptor to which this process writes the user's input; None if it cannot send input."""
     log: IO[bytes] | None = None
     tail: collections.deque[bytes] = field(default_factory=lambda: collections.deque(maxlen=8))
 
@@ -79,7 +80,7 @@ class OutputSlot:
 
     @property
     def log_name(self) -> str:
-        """The name of the process's log until its rank is known; then the log is renamed (``rank0.log``)."""
+        """The first name of the log. When the rank is known, the log gets a name such as ``rank0.log``."""
         return f"{self.label.replace(' ', '-')}.log"
 
     def list_last_lines(self) -> list[str]:
@@ -91,8 +92,8 @@ class OutputSlot:
 def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
     """Create pipes for the output of the process of `slot`.
 
-    Return the streams that read the pipes, and the descriptors for the standard input, output and error of
-    the process. Its standard input is empty.
+    Return the streams that read from the pipes, and the descriptors for the standard input, output and error
+    of the process. The standard input is empty.
     """
     streams = []
     ends = [os.open(os.devnull, os.O_RDONLY)]
@@ -109,14 +110,14 @@ def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
 def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
     """Create a pseudo-terminal for the process of `slot`.
 
-    Return a list of the stream that reads its output, and the descriptors for the standard input, output and
-    error of the process. The pseudo-terminal is narrower than the user's terminal, which shows the prefix
-    ``[r0]`` before each line.
+    Return a list with the one stream that reads the output of the process, and the descriptors for its
+    standard input, output and error. The pseudo-terminal is narrower than the user's terminal, because that
+    shows the prefix ``[r0]`` before each line.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)
-    settings[1] &= ~termios.OPOST  # Output is passed on unchanged.
-    settings[3] &= ~termios.ECHO  # The user's terminal echoes.
+    settings[1] &= ~termios.OPOST  # Do not change line ends in the output.
+    settings[3] &= ~termios.ECHO  # The user's terminal echoes the input already.
     termios.tcsetattr(slave, termios.TCSANOW, settings)
     columns, rows = shutil.get_terminal_size()
     width = max(20, columns - len(b"[r0] "))

@@ -27,7 +27,7 @@ def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
     context = flytekit.current_context()
     try:
         checkpoint = context.checkpoint
-    except NotImplementedError:  # flytekit raises it in a context without a checkpoint.
+    except NotImplementedError:  # The context has no checkpoint.
         checkpoint = None
     return Payload(
         function=task.task_function,
@@ -66,7 +66,7 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
 
     reference, by_value = find_reference(task), None
     if reference and reference.attribute:
-        with contextlib.suppress(Exception):  # Optional, because the workers import the function.
+        with contextlib.suppress(Exception):  # The pickle is optional: workers import the function.
             by_value = pickling.dumps(payload.function)
         payload = dataclasses.replace(payload, function=None)
     parcel = loading.Parcel(
@@ -81,12 +81,18 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
 
 
 def list_warnings(task: Any) -> list[str]:
-    """Return warnings about changed globals and module-level calls that worker processes do not repeat."""
+    """Return warnings about changes of this process that the worker processes do not repeat.
+
+    These are changed globals, and calls at the top level of a script.
+    """
     return [*filter(None, [_describe_changed_globals(task), _describe_lost_calls(task)])]
 
 
 def _describe_changed_globals(task: Any) -> str | None:
-    """Return a warning about globals that changed after the task's definition; ranks see their old values."""
+    """Return a warning about globals that have changed since the task was defined; None if none has changed.
+
+    Ranks import the module again, and so use the old values.
+    """
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
         return None
@@ -108,7 +114,8 @@ def _describe_changed_globals(task: Any) -> str | None:
 def _describe_lost_calls(task: Any) -> str | None:
     """Return a warning about calls such as `torch.manual_seed` in a script that ranks do not import.
 
-    Ranks do not import a script without ``if __name__ == "__main__"``, because it would run the task again.
+    Ranks do not import a script without ``if __name__ == "__main__"``, because the import would run the task
+    again.
     """
     file = loaded_modules.list_source_files().get("__main__")
     is_main = getattr(task.task_function, "__module__", None) == "__main__"
@@ -123,7 +130,10 @@ def _describe_lost_calls(task: Any) -> str | None:
 
 
 def find_reference(task: Any) -> loading.ImportReference | None:
-    """Return a reference to the task in a module that workers can import; None for a task in a notebook."""
+    """Return a reference to the task in a module that workers can import, or None if there is no such module.
+
+    A task in a notebook has no such module.
+    """
     function = task.task_function
     codes = loading.list_codes(function)
     names = [getattr(function, "__module__", None), task.instantiated_in]
@@ -141,8 +151,8 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
     """Return a reference to the main module, or None without ``if __name__ == "__main__"``.
 
-    Workers import it only for its statements. They load the function from a pickle, because its classes and
-    those of its inputs belong to `__main__`.
+    Workers import the main module only to run its statements. They load the function from a pickle, because
+    the classes that the function and its inputs use belong to `__main__`.
     """
     file = loaded_modules.list_source_files().get("__main__")
     if file is None or not _has_guard(Path(file)):
@@ -164,7 +174,7 @@ def _parse(file: Path) -> list[ast.stmt]:
 
 
 def _list_module_calls(file: Path) -> list[str]:
-    """Return the calls of imported functions at the top level of a script: ``torch.manual_seed (line 3)``."""
+    """Return calls of imported functions at the top level of a script, such as ``torch.seed (line 3)``."""
     statements = _parse(file)
     imports = [each for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))]
     names = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names} - {
@@ -186,7 +196,7 @@ def _describe_unpicklable(payload: Payload) -> str:
 
 def _list_values(payload: Payload) -> dict[str, Any]:
     values: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
-    with contextlib.suppress(TypeError, ValueError):  # Not written in Python, or a variable without a value.
+    with contextlib.suppress(TypeError, ValueError):  # A builtin, or a variable without a value.
         around = inspect.getclosurevars(payload.function)  # type: ignore[arg-type]
         values |= {f"the variable {name!r} around it": value for name, value in around.nonlocals.items()}
         values |= {f"the global {name!r}": value for name, value in around.globals.items()}

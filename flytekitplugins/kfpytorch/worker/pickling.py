@@ -17,7 +17,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A cloudpickle pickler that keeps the file name of each code object and the dtype of each tensor."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Reduce code objects and untyped storages of torch, and any other value as cloudpickle does."""
+        """Return the reduction of an object (see `pickle.Pickler.reducer_override`).
+
+        Code objects and untyped storages of torch have a special reduction. cloudpickle reduces all others.
+        """
         if isinstance(obj, types.CodeType):
             # cloudpickle's own reduction is used, because the arguments differ between Python versions.
             make, args = self.dispatch_table[types.CodeType](obj)
@@ -33,7 +36,7 @@ _REBUILD_TENSOR: Final = ("torch._utils", "_rebuild_tensor_v3")
 
 
 def _rebuild_tensor(storage: Any, *details: Any) -> Any:
-    """Return a tensor of a newer dtype; `details` are the other arguments of torch's own function."""
+    """Return a tensor of a newer dtype. `details` are the further arguments of torch's own function."""
     import torch
 
     rebuild: Any = torch._utils._rebuild_tensor_v3  # noqa: SLF001
@@ -52,7 +55,7 @@ def dumps(value: Any) -> bytes:
     """Return the value pickled by `Pickler`.
 
     Raises:
-        Exception: An exception that an object of the value raises while it is pickled.
+        Exception: An object in the value cannot be pickled.
     """
     with io.BytesIO() as file:
         Pickler(file, protocol=5).dump(value)

@@ -1,4 +1,4 @@
-"""Reports through a socket the position of each rank of a run: the line of code that it executes."""
+"""Report the position of each rank of a run, the line of code that it executes, through a socket."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ from flytekitplugins.kfpytorch.worker import failure_file, rank_groups
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.positions import SOCKET_NAME
 
-# Maximum time to send to a client that does not read (seconds).
+# Seconds after which a client that does not read its reply is disconnected.
 _PATIENCE: Final = 1.0
 
 
@@ -25,7 +25,7 @@ class _Rank:
 
 
 class RankPositions:
-    """The ranks of a run, and the socket at which `kfpytorch stacks` requests their lines of code."""
+    """The ranks of a run, and the socket through which `kfpytorch stacks` requests their positions."""
 
     def __init__(self, directory: Path) -> None:
         self._ranks: dict[int, _Rank] = {}
@@ -33,7 +33,7 @@ class RankPositions:
         self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
-        """Set the rank of the process in `slot` of the console, and the directory of its stack file.
+        """Set the rank of the process with the output slot `slot`, and the directory of its stack file.
 
         A restarted process keeps its slot, and its new directory replaces the old one.
         """
@@ -44,13 +44,13 @@ class RankPositions:
         return self._listener.fileno() if self._listener is not None else None
 
     def accept_client(self) -> None:
-        """Accept a connection of `kfpytorch stacks`, which then waits for the lines of code of the ranks."""
+        """Accept a connection of `kfpytorch stacks`. The client waits until `reply` sends the positions."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
             self._asking.append(self._listener.accept()[0])
 
     def has_clients(self) -> bool:
-        """True if a `kfpytorch stacks` command waits for the lines of code of the ranks."""
+        """True if a `kfpytorch stacks` command waits for the positions of the ranks."""
         return bool(self._asking)
 
     def reply(self, lines: list[str]) -> None:
@@ -62,13 +62,13 @@ class RankPositions:
         self._asking.clear()
 
     def clear_stacks(self) -> None:
-        """Remove the stacks that the ranks have written, so that only later ones are read."""
+        """Empty the stack files of the ranks, so that only stacks that are written later are read."""
         for rank in self._ranks.values():
             (rank.directory / failure_file.STACK_FILE_NAME).write_text("")
 
     def are_complete(self) -> bool:
         """True if every running rank has written its whole stack."""
-        # faulthandler ends with the module that the interpreter runs, or after 100 frames.
+        # The last line of a whole stack is the main module, or "..." if the stack has more than 100 frames.
         ends = ("in <module>\n", "  ...\n")
         return all(
             failure_file.has_ended(rank.directory) or failure_file.read_stacks(rank.directory).endswith(ends)
@@ -76,7 +76,10 @@ class RankPositions:
         )
 
     def describe(self) -> list[str]:
-        """Return lines such as ``rank 1 at hang.py:10 in train``, also about ranks without a position."""
+        """Return the positions of all ranks as lines such as ``rank 1 at hang.py:10 in train``.
+
+        Ranks that have ended, or that wrote no stack, also have a line.
+        """
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
         ended = [rank for rank in ranks if failure_file.has_ended(rank.directory)]
         silent = [
@@ -100,7 +103,7 @@ def _listen(path: Path) -> socket.socket | None:
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))
-    except OSError:  # The path is too long for a socket: the run continues without positions.
+    except OSError:  # The path may be too long for a socket. The run then continues without a socket.
         listener.close()
         return None
     listener.listen()
