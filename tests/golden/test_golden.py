@@ -1,21 +1,25 @@
-"""Golden tests: the plan of each example task and of each request.
+"""Golden tests: the plan of each example task and of each request, and the verdict of each observed state.
 
 A folder contains ``plan.yaml``, or ``problems.yaml`` for a rejected task. A case that is not an example also
-has ``request.json``, a line for ``kfpytorch render --batch``. ``UPDATE=1 pytest tests/golden`` rewrites the
-results; review the diff before you commit it.
+has ``request.json``, a line for ``kfpytorch render --batch``. A file ``verdicts/<table>/<row>.yaml`` has a
+line for ``kfpytorch explain --batch`` under ``request`` and the result under ``verdict``.
+
+``UPDATE=1 pytest tests/golden`` rewrites the results; review the diff before you commit it.
 """
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
-from backend_plugin.cli import json_lines, python_file, render_requests, sample_attempt
+from backend_plugin.cli import explain, json_lines, python_file, render_requests, sample_attempt
 from backend_plugin.core import settings
 from backend_plugin.core.errors import InvalidTask
+from backend_plugin.core.judging import pending_reasons, terminations, verdict
 from backend_plugin.core.pipeline import plan
 
 HERE = Path(__file__).parent
@@ -68,3 +72,37 @@ def test_plan_of_a_request_equals_the_golden_file(name):
 def test_each_example_and_folder_is_a_test_case():
     assert {path.stem for path in EXAMPLES} == {name.partition(".")[0] for name in TASKS}
     assert {*TASKS, *REQUESTS} == FOLDERS
+
+
+CASES = sorted(HERE.glob("verdicts/*/*.yaml"))
+# The folder of each table, and the names of its rows.
+TABLES: dict[str, Iterable[object]] = {
+    "container_reasons": terminations.CONTAINER_REASONS,
+    "container_waits": pending_reasons.CONTAINER_CAUSES,
+    "disruptions": terminations.DISRUPTIONS,
+    "exit_codes": terminations.EXIT_CODES,
+    "pod_reasons": terminations.POD_REASONS,
+    "refusals": [part.replace(" ", "_") for part, _ in pending_reasons.REFUSALS],
+}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_verdict_equals_the_golden_file(path):
+    case = yaml.safe_load(path.read_text())
+    found = msgspec.json.decode(json_lines.encode_json(explain.judge_request(case["request"])))
+    if os.environ.get("UPDATE"):
+        path.write_text(yaml.safe_dump({**case, "verdict": found}, sort_keys=True, width=110))
+    else:
+        assert found == case["verdict"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_table_row_is_a_test_case(table):
+    assert {path.stem for path in (HERE / "verdicts" / table).iterdir()} >= {
+        str(row) for row in TABLES[table]
+    }
+
+
+def test_each_phase_is_the_verdict_of_a_test_case():
+    phases = {yaml.safe_load(path.read_text())["verdict"]["phase"] for path in CASES}
+    assert phases == {phase.value for phase in verdict.Phase} - {"UNDEFINED"}

@@ -4,32 +4,12 @@
 from datetime import timedelta
 
 import pytest
-from cluster import (
-    BEGAN,
-    FAILED,
-    RUNNING,
-    SUCCEEDED,
-    at,
-    build_ended_pod,
-    condition,
-    error_file,
-    going,
-    job,
-    observe,
-    pod,
-    running,
-    with_metadata,
-)
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, at, condition, job, observe
+from cluster_pods import build_ended_pod, error_file, going, pod, running, with_metadata
 from msgspec import structs
 
-from backend_plugin.core.cleanup import (
-    NONE,
-    CleanupActions,
-    has_active_pods,
-    is_finished,
-    plan_cancellation,
-    plan_cleanup,
-)
+from backend_plugin.core import cleanup
+from backend_plugin.core.cleanup import NONE, CleanupActions, plan_cancellation, plan_cleanup
 from backend_plugin.core.dialects.pytorchjob.manifest import END
 from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
@@ -125,7 +105,7 @@ def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a
 )
 def test_finished_job_is_watched_until_no_pod_is_active(manifest, pods, active):
     observed = observe(manifest, *pods)
-    assert has_active_pods(observed.job, observed.pods) is active
+    assert cleanup.has_active_pods(observed.job, observed.pods) is active
 
 
 def test_cleanup_is_empty_for_a_running_a_leaving_or_an_absent_job():
@@ -167,7 +147,7 @@ def test_job_cancelled_by_a_user_fails_permanently():
     assert result.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
     assert plan_cancellation(observe(merge_patch(living, todo.patch)), "", now) == NONE
     for finished in (job(RUNNING, SUCCEEDED), job(RUNNING, FAILED), None):
-        assert is_finished(observe(finished))
+        assert cleanup.is_finished(observe(finished))
         assert plan_cancellation(observe(finished), "", now) == NONE
     assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
 

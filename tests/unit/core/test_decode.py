@@ -43,8 +43,6 @@ OF_WORKER = {
 }
 PARSED = Resources(requests={"memory": "1Gi"}, limits={"nvidia.com/gpu": "8", "ephemeral-storage": "9Gi"})
 ELASTIC = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 4, "nprocPerNode": 2}
-
-
 RESTARTED = workers(1, restart_policy="Always")
 OF_BOTH = {**of_masters(resources=OF_MASTER), **of_workers(replicas=1, resources=OF_WORKER)}
 BOTH = (structs.replace(MASTER, resources=Resources(requests={"cpu": "2"})), workers(1, resources=PARSED))

@@ -4,7 +4,8 @@
 from datetime import timedelta
 
 import pytest
-from cluster import RUNNING, anew, at, build_ended_pod, condition, pod, running, verdict
+from cluster import RUNNING, at, condition, verdict
+from cluster_pods import anew, build_ended_pod, pod, running
 from waiting_gang import (
     ASKS,
     build_waiting_members,
@@ -64,7 +65,8 @@ def test_resources_held_by_gang_members_are_not_counted_as_free(gap, placed, num
     message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
     pods = build_waiting_members(message)
     pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
-    result = verdict(gang(RUNNING), *pods)
+    # The nodes lack resources, not the queue that has admitted the job.
+    result = verdict(gang(RUNNING, queue="team"), *pods)
     assert result.message.startswith(f"waiting for {gap} nvidia.com/gpu in the cluster: {numbers} (")
 
 

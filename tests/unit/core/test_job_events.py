@@ -3,21 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from cluster import (
-    BEGAN,
-    RUNNING,
-    SUCCEEDED,
-    anew,
-    at,
-    condition,
-    job,
-    observe,
-    pod,
-    running,
-    unplaced,
-    verdict,
-    with_metadata,
-)
+from cluster import BEGAN, RUNNING, SUCCEEDED, at, condition, job, observe, verdict
+from cluster_pods import anew, pod, running, unplaced, with_metadata
 from msgspec import structs
 from waiting_gang import event, gang, group, members
 

@@ -4,7 +4,8 @@
 from datetime import timedelta
 
 import pytest
-from cluster import BEGAN, RUNNING, condition, observe, running, verdict
+from cluster import BEGAN, RUNNING, condition, observe, verdict
+from cluster_pods import running
 from msgspec import structs
 from waiting_gang import first_line, gang, group, members, waiting_line
 
@@ -85,18 +86,30 @@ def test_free_amount_takes_into_account_that_kueue_counts_initializers(initializ
     assert line == f"waiting for {text} (suspended by a queue or a user)"
 
 
+SILENT = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
+PREEMPTED = condition("Evicted", reason="Preempted")
+LACKS = "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
+
+
 @pytest.mark.parametrize(
-    ("ahead", "position"), [(0, ""), (2, "queue team: not admitted yet; 2 jobs ahead"), (None, "")]
+    ("held", "ahead", "position"),
+    [
+        (SILENT, None, ""),
+        (SILENT, 0, ""),
+        (SILENT, 1, "queue team: not admitted yet; 1 job ahead"),
+        (workload(FULL), 0, f"{LACKS}; next in its queue"),
+        (workload(FULL, PREEMPTED), 2, f"admitted before and evicted (Preempted); {LACKS}; 2 jobs ahead"),
+    ],
 )
-def test_queue_position_is_shown_if_kueue_reports_no_reason(ahead, position):
-    silent = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
-    observed = observe(gang(SUSPENDED, started=None), pod_groups=[silent])
-    assert observed.pod_groups[0].priority == 3
+def test_queue_position_is_shown_with_the_reason_or_if_other_jobs_are_ahead(held, ahead, position):
+    observed = observe(gang(SUSPENDED, started=None), pod_groups=[held])
     placed = structs.replace(observed.pod_groups[0], ahead=ahead)
-    observed = structs.replace(observed, pod_groups=(placed,))
-    result, until = judge_with_expiry(observed, JudgingContext(), BEGAN)
-    held = "suspended by a queue or a user"
-    assert first_line(result) == (f"{position} ({held})" if position else held)
+    assert placed.priority == (3 if held is SILENT else 0)
+    result, until = judge_with_expiry(
+        structs.replace(observed, pod_groups=(placed,)), JudgingContext(), BEGAN
+    )
+    held_by = "suspended by a queue or a user"
+    assert first_line(result) == (f"{position} ({held_by})" if position else held_by)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
 
@@ -124,14 +137,13 @@ def test_workload_with_reserved_quota_waits_for_admission_checks():
 # A part of each remedy.
 TOO_MUCH = "it requests more than it can ever get"
 STOPPED = "until an admin sets its stopPolicy to None"
-NOT_HERE = "change the task"
 
 
 @pytest.mark.parametrize(
     ("message", "cause", "hint"),
     [
         (POD_SET + BEYOND, "queue", TOO_MUCH),
-        ("LocalQueue team doesn't exist", "invalid-config", NOT_HERE),
+        ("LocalQueue team doesn't exist", "invalid-config", "change the task"),
         ("LocalQueue team is inactive", "queue", WRONG),
         ("ClusterQueue cq is stopped", "queue", STOPPED),
         ("ClusterQueue cq doesn't exist", "queue", WRONG),

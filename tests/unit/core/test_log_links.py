@@ -4,7 +4,8 @@
 from datetime import timedelta
 
 import pytest
-from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, pod
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job
+from cluster_pods import pod
 
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt

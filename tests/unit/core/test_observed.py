@@ -3,23 +3,17 @@
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from cluster import BEGAN, RUNNING, SUCCEEDED, build_ended_pod, job, running
+from cluster import BEGAN, RUNNING, SUCCEEDED, job
+from cluster_pods import build_ended_pod, running
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 
+from backend_plugin.core import reading
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.error_document import decode_document
 from backend_plugin.core.error_files import ErrorFile, read_error_file
 from backend_plugin.core.judging import error_parser
 from backend_plugin.core.judging.last_transition import get_last_transition_time
 from backend_plugin.core.object_readers import read_observed, read_pod
-from backend_plugin.core.reading import (
-    format_sortable_time,
-    get_int,
-    get_text_map,
-    get_time,
-    parse_subsecond_ns,
-    parse_time,
-)
 from kfpytorch_common.causes import Cause
 
 UTC = timezone.utc
@@ -40,29 +34,29 @@ NUMBERS = [(3, 3), (3.0, 3), ("3", 3), (True, None), (None, None), ("x", None), 
 
 @pytest.mark.parametrize(("text", "meant"), TIMES.items())
 def test_timestamps_are_parsed(text, meant):
-    assert parse_time(text) == meant
-    assert get_time({"at": text}, "at") == meant
+    assert reading.parse_time(text) == meant
+    assert reading.get_time({"at": text}, "at") == meant
 
 
 def test_nanoseconds_of_a_timestamp_are_parsed():
-    assert parse_subsecond_ns("2026-01-02T03:04:05.000000007Z") == 7
-    assert parse_subsecond_ns("2026-01-02T03:04:05Z") == parse_subsecond_ns("x") == 0
+    assert reading.parse_subsecond_ns("2026-01-02T03:04:05.000000007Z") == 7
+    assert reading.parse_subsecond_ns("2026-01-02T03:04:05Z") == reading.parse_subsecond_ns("x") == 0
 
 
 def test_timestamps_of_all_time_zones_sort_as_text():
     times = ["2026-01-02T01:04:05+01:00", "2026-01-02T00:04:05.1Z", "2026-01-02T02:04:05.100000007+02:00"]
-    assert sorted([times[2], times[0], times[1]], key=format_sortable_time) == times
-    assert format_sortable_time("x") == "x"
+    assert sorted([times[2], times[0], times[1]], key=reading.format_sortable_time) == times
+    assert reading.format_sortable_time("x") == "x"
 
 
 @pytest.mark.parametrize(("value", "meant"), [*NUMBERS, (2**70, 2**31 - 1)])
 def test_integers_are_read_from_any_value(value, meant):
-    assert get_int({"n": value}, "n") == meant
+    assert reading.get_int({"n": value}, "n") == meant
 
 
 def test_text_map_keeps_only_text_values():
-    assert get_text_map({"labels": {"a": "b", "c": 1}}, "labels") == {"a": "b"}
-    assert get_text_map({"labels": 1}, "labels") == {}
+    assert reading.get_text_map({"labels": {"a": "b", "c": 1}}, "labels") == {"a": "b"}
+    assert reading.get_text_map({"labels": 1}, "labels") == {}
 
 
 def test_empty_or_malformed_objects_are_read_as_absent():

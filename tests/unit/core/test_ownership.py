@@ -4,7 +4,8 @@ import json
 from datetime import timedelta
 
 import pytest
-from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job, with_metadata
+from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job
+from cluster_pods import with_metadata
 
 from backend_plugin.core import foreign_jobs, ownership
 from backend_plugin.core.dialects.table import DIALECTS, read_job, read_job_without_pods

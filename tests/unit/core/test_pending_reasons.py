@@ -4,27 +4,8 @@
 from datetime import timedelta
 
 import pytest
-from cluster import (
-    BEGAN,
-    FAILED,
-    RUNNING,
-    TORCHRUN,
-    anew,
-    at,
-    build_ended_pod,
-    condition,
-    error_file,
-    going,
-    job,
-    observe,
-    pod,
-    running,
-    short,
-    unplaced,
-    verdict,
-    waiting,
-)
-from msgspec import structs
+from cluster import BEGAN, FAILED, RUNNING, at, condition, job, observe, short, verdict
+from cluster_pods import TORCHRUN, anew, build_ended_pod, error_file, going, pod, running, unplaced, waiting
 from waiting_gang import build_waiting_members, first_line, gang, group
 
 from backend_plugin.core import settings
@@ -32,19 +13,12 @@ from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging import messages
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.job_status import JobStatus
-from backend_plugin.core.judging.pending import PendingReason, PendingStage, ResourceShortage
-from backend_plugin.core.judging.shortage_message import format_sentence
 from backend_plugin.core.judging.verdict import is_retryable
 from backend_plugin.core.judging.verdict_rules import judge_status
-from backend_plugin.core.scheduling.gang_annotation import NO_GANG
 from backend_plugin.core.settings.judging import JudgingSettings
 from kfpytorch_common.causes import Cause
-from kfpytorch_common.quantity import parse
 
-GPUS = ResourceShortage(resource="nvidia.com/gpu", missing=parse("4"), requested=parse("8"), free=parse("4"))
 RESTARTING = condition("Restarting", message="")
-OF_GPUS = "4 nvidia.com/gpu in queue team-a: 8 requested, 4 free"
-CPUS = ResourceShortage(resource="cpu", requested=parse("8"), missing=parse("9"))
 REFUSAL = 'pods "j-worker-3" is forbidden: exceeded quota: gpu'
 LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
 
@@ -101,33 +75,6 @@ def test_crash_loop_has_the_cause_of_its_last_termination(ended, expected):
     looping = pod("worker-0", "Pending", initContainerStatuses=[init])
     rules = JudgingContext(judging=JudgingSettings(exit_codes={17: Cause.NODE_LOST}))
     assert short(verdict(job(), running("master-0"), looping, rules=rules, now=9_999)) == expected
-
-
-def wait(*lacks, **fields):
-    known = {"stage": PendingStage.HELD, "cause": Cause.QUEUE, "reason": "Pending", "text": "m"}
-    return PendingReason(**{**known, "shortages": lacks, **fields})
-
-
-@pytest.mark.parametrize(
-    ("waiting", "sentence"),
-    [
-        (wait(GPUS, queue="team-a", ahead=2), f"waiting for {OF_GPUS}; 2 jobs ahead"),
-        (wait(GPUS, queue="team-a", again="taken back; "), f"taken back; waiting for {OF_GPUS}"),
-        (wait(queue="team-a", ahead=0), "queue team-a: m; next in its queue"),
-        (wait(CPUS), "waiting for 9 cpu in the cluster: 8 requested"),
-        (wait(), "m"),
-    ],
-)
-def test_shortage_sentence_contains_amount_place_and_reason(waiting, sentence):
-    assert format_sentence(waiting, NO_GANG, {}) == sentence
-
-
-def test_shortage_of_the_nodes_is_not_one_of_the_queue_that_admitted_the_job():
-    gang = structs.replace(NO_GANG, queue="team")
-    of_nodes = structs.replace(GPUS, counts_own=True)
-    sentence = "waiting for 4 nvidia.com/gpu in %s: 8 requested, 4 free"
-    assert format_sentence(wait(of_nodes), gang, {}) == sentence % "the cluster"
-    assert format_sentence(wait(GPUS), gang, {}) == sentence % "queue team"
 
 
 def refused(seconds):

@@ -12,18 +12,19 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 from backend_plugin.embedded.admission import admit_pod
 
-CAUSE = re.compile(
-    r"(spec[^\s:]*): (Required value|Invalid value|Unsupported value|Duplicate value|Forbidden)"
-)
+CAUSE = re.compile(r"(spec[^\s:]*): ((?:Required|Invalid|Unsupported|Duplicate) value|Forbidden)")
 
 
 def a_pod(container=None, **spec):
     """Build a pod with one container."""
-    containers = [{"name": "c", "image": "a:1", **(container or {})}]
+    metadata, containers = (
+        {"name": "pod", "namespace": "ns"},
+        [{"name": "c", "image": "a:1", **(container or {})}],
+    )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "pod", "namespace": "ns"},
+        "metadata": metadata,
         "spec": {"containers": containers, **spec},
     }
 
@@ -75,6 +76,7 @@ REFUSED = [
     (a_pod({"env": [{"name": ""}]}), f"{AT}.env[0].name: Required value"),
     (a_pod({"env": [{"name": "A=B"}]}), f"{AT}.env[0].name: Invalid value"),
     (a_pod({"env": [{"name": "A", "value": "b", "valueFrom": FIELD}]}), f"{AT}.env[0].valueFrom: Invalid value"),
+    (a_pod({"env": [{"name": "A", "valueFrom": {}}]}), f"{AT}.env[0].valueFrom: Invalid value"),
     (a_pod({"env": [{"name": "A", "valueFrom": {**FIELD, "secretKeyRef": {"key": "k"}}}]}), f"{AT}.env[0].valueFrom: Invalid value"),
     (a_mount(name="gone"), f"{AT}.volumeMounts[1].name: Invalid value"),
     (a_mount(name="", mountPath=""), f"{AT}.volumeMounts[1].name: Required value, {AT}.volumeMounts[1].mountPath: Required value"),
@@ -114,16 +116,12 @@ REFUSED = [
 
 ALIAS = {"ip": "1.1.1.1"}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-SPREADS = [
-    {"whenUnsatisfiable": "DoNotSchedule"},
-    *[SPREAD] * 2,
-    {**SPREAD, "whenUnsatisfiable": "DoNotSchedule"},
-]
+STRICT = {"whenUnsatisfiable": "DoNotSchedule"}
+SPREADS = [STRICT, SPREAD, SPREAD, {**SPREAD, **STRICT}]
+PREFERENCES = [{"weight": 1, "podAffinityTerm": {}}]
 AFFINITY = {
     "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}},
-    "podAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {}}]
-    },
+    "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": PREFERENCES},
 }
 VOLUMES = [
     {"name": "v", "csi": {}},

@@ -2,22 +2,8 @@
 """Tests for the root cause among terminations before and after the end of a job."""
 
 import pytest
-from cluster import (
-    FAILED,
-    RUNNING,
-    SUCCEEDED,
-    TORCHRUN,
-    at,
-    build_ended_pod,
-    condition,
-    error_file,
-    going,
-    job,
-    pod,
-    running,
-    short,
-    verdict,
-)
+from cluster import FAILED, RUNNING, SUCCEEDED, at, condition, job, short, verdict
+from cluster_pods import TORCHRUN, build_ended_pod, error_file, going, pod, running
 
 
 def disrupted(reason: str, since: float, status: str = "True"):

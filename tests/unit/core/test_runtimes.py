@@ -39,15 +39,11 @@ def test_runtime_is_read():
         policy={"numNodes": 3, "torch": {"numProcPerNode": "auto"}},
         labels={"trainer.kubeflow.org/framework": "torch", names.IDENTITY: "x"},
     )
-    texts = {
-        "name": "r",
-        "kind": "TrainingRuntime",
-        "namespace": "ns",
-        "framework": "torch",
-        "image": "image:1",
-    }
+    named = {"name": "r", "kind": "TrainingRuntime", "namespace": "ns", "job": "r", "framework": "torch"}
     node = {"nodes": 3, "processes": "auto", "device": "gpu", "device_count": "2", "role": "node"}
-    assert SUPPORT.read(manifest) == Runtime(**texts, **node, job="r", initializers=("dataset-initializer",))
+    assert SUPPORT.read(manifest) == Runtime(
+        **named, **node, image="image:1", initializers=("dataset-initializer",)
+    )
 
 
 @pytest.mark.parametrize("value", [{}, {"spec": None}, {"spec": {"template": 1}}, {"metadata": []}])

@@ -167,6 +167,7 @@ def test_variables_are_read_from_the_given_environment():
         ({NODES: {"operator": "Exists"}}, NODES, "{'operator': 'Exists'}"),
         ({NODES: {"key": "a", "operator": "in"}}, NODES, "{'key': 'a', 'operator': 'in'}"),
         ({"default-tolerations": [{"keyToBear": "a"}]}, "default-tolerations", "[{'keyToBear': 'a'}]"),
+        ({"default-tolerations": {"key": "a"}}, "default-tolerations", "{'key': 'a'}"),
         ({"pod-pending-timeout": "3"}, "pod-pending-timeout", "'3'"),
         ({"pod-pending-timeout": "3 m"}, "pod-pending-timeout", "'3 m'"),
         ({"pod-pending-timeout": "-3m"}, "pod-pending-timeout", "'-3m'"),
@@ -189,11 +190,7 @@ def test_variables_are_read_from_the_given_environment():
         ({"kfpytorch": {"max-disruptions": True}}, "kfpytorch.max-disruptions", "True"),
         ({"kfpytorch": {"pod-security": {"mode": "baseline"}}}, "kfpytorch.pod-security.mode", "'baseline'"),
         ({"kfpytorch": {"pod-security": {"mode": True}}}, "kfpytorch.pod-security.mode", "True"),
-        (
-            {"kfpytorch": {"pod-security": {"by-namespace": "a"}}},
-            "kfpytorch.pod-security.by-namespace",
-            "'a'",
-        ),
+        ({"kfpytorch": {"pod-security": {"by-namespace": 1}}}, "kfpytorch.pod-security.by-namespace", "1"),
     ],
 )
 def test_invalid_setting_is_a_problem(section, field, value):
@@ -209,11 +206,8 @@ def test_similar_setting_name_is_suggested():
 def test_each_key_has_a_field_and_each_field_a_key():
     assert {"default-cpus", "pod-pending-timeout", "kfpytorch.gang.queue"} < {*loader.list_keys()}
     assert not {"inject-finalizer"} & {*loader.list_keys()}
-    assert loader.list_named_sections() == (
-        "kfpytorch.gang.by-namespace",
-        "kfpytorch.gang.by-project",
-        "kfpytorch.gang.allowed-schedulers",
-    )
+    sections = ("by-namespace", "by-project", "allowed-schedulers")
+    assert loader.list_named_sections() == tuple(f"kfpytorch.gang.{each}" for each in sections)
     # The excluded key is part of `default-env-vars`.
     fields = {loader.get_field(key) for key in {*loader.list_keys()} - {"default-env-vars-from-env"}}
     for field in fields:

@@ -4,23 +4,8 @@
 import textwrap
 
 import pytest
-from cluster import (
-    BEGAN,
-    FAILED,
-    SUCCEEDED,
-    TORCHRUN,
-    at,
-    build_ended_pod,
-    condition,
-    error_file,
-    job,
-    observe,
-    pod,
-    running,
-    short,
-    verdict,
-    with_metadata,
-)
+from cluster import BEGAN, FAILED, SUCCEEDED, at, condition, job, observe, short, verdict
+from cluster_pods import TORCHRUN, build_ended_pod, error_file, pod, running, with_metadata
 
 from backend_plugin.core.judging import verdict_annotation
 from backend_plugin.core.judging.context import JudgingContext
@@ -130,7 +115,7 @@ def test_pod_status_may_arrive_after_the_job_status():
 
 
 def test_failed_job_does_not_wait_for_the_status_of_deleted_pods():
-    for gone in ((), (pod("worker-0", "Running", **GOING),)):
+    for gone in ((), (pod("worker-0", **GOING),)):
         result = verdict(job(FAILED, cleanPodPolicy="All"), running("master-0"), *gone, now=101)
         assert result.phase.value == "RETRYABLE_FAILED"
 
@@ -223,7 +208,6 @@ def test_replica_that_exited_before_its_lost_peer_failed_is_named(workers, expec
         build_ended_pod("worker-0", 0, finished=80, **GOING),
         running("worker-0"),
     ],
-    ids=["after it", "told to end", "it runs"],
 )
 def test_peer_that_did_not_exit_earlier_is_not_named(peer):
     master, file = build_ended_pod("master-0", 1, finished=92), error_file("j-master-0", LOST)

@@ -2,7 +2,8 @@
 
 import json
 
-from cluster import at, condition, job, pod, verdict
+from cluster import at, condition, job, verdict
+from cluster_pods import pod
 
 from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.names import PLACE, PLACE_OF
