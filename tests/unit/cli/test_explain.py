@@ -115,21 +115,6 @@ def test_error_files_are_read_in_each_form(form: object) -> None:
     assert str(reply["message"]).startswith("a replica failed: Error: an error file that cannot be read")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "error"),
-    [
-        ((), 2, "no file is given; run: kubectl get"),
-        (("-", "--now", "today"), 2, "--now today is not an RFC 3339 time"),
-        (("-", "--batch"), 2, "--batch reads all input from stdin"),
-        (("-",), 1, "-: is neither YAML nor JSON"),
-    ],
-)
-def test_invalid_command_line_or_file_is_explained(arguments: tuple[str, ...], code: int, error: str) -> None:
-    result = run(*arguments, stdin="{")
-    output = result.output.replace("\n", " ").replace("│", "").replace("  ", " ")
-    assert (result.exit_code, error in output) == (code, True), output
-
-
 # ---- a namespace with many jobs
 
 NOW = "2026-01-01T03:00:00Z"
@@ -223,17 +208,21 @@ def test_events_and_pod_groups_of_the_job_are_applied(own: dict[str, Any], phase
 @pytest.mark.parametrize(
     ("arguments", "text", "code", "error"),
     [
-        ((), NAMESPACE, 2, "there is more than one job; add --job with one of: a, b"),
-        (("--job", "c"), NAMESPACE, 2, "there is no job c; add --job with one of: a, b"),
-        ((), "kind: TFJob", 1, "no file contains a PyTorchJob or TrainJob; run: kubectl get"),
-        (("nowhere/outputs.pb",), NAMESPACE, 2, "nowhere/outputs.pb: No such file or directory"),
-        (("--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
+        ((), "", 2, "no file is given; run: kubectl get"),
+        (("-", "--now", "today"), "", 2, "--now today is not an RFC 3339 time"),
+        (("-", "--batch"), "", 2, "--batch reads all input from stdin"),
+        (("-",), "{", 1, "-: is neither YAML nor JSON"),
+        (("-",), NAMESPACE, 2, "there is more than one job; add --job with one of: a, b"),
+        (("-", "--job", "c"), NAMESPACE, 2, "there is no job c; add --job with one of: a, b"),
+        (("-",), "kind: TFJob", 1, "no file contains a PyTorchJob or TrainJob; run: kubectl get"),
+        (("-", "nowhere/outputs.pb"), NAMESPACE, 2, "nowhere/outputs.pb: No such file or directory"),
+        (("-", "--settings", "none.yaml"), NAMESPACE, 2, "settings none.yaml: No such file or directory"),
     ],
 )
-def test_input_error_is_reported_on_one_line(arguments, text, code, error):
-    result = explain(*arguments, stdin=text)
-    assert (result.exit_code, result.stdout, result.stderr.startswith(f"Error: {error}")) == (code, "", True)
-    assert result.stderr.count("\n") == 1
+def test_invalid_command_line_or_file_is_explained(arguments, text, code, error):
+    result = run(*arguments, stdin=text)
+    output = " ".join(result.stderr.replace("│", "").split())
+    assert (result.exit_code, result.stdout, error in output) == (code, "", True), output
 
 
 def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
