@@ -73,7 +73,7 @@ def test_module_statements_run_in_each_rank(load):
     assert module.train() == ["[3, torch.float64, 7, True]"] * 2
 
 
-def test_decorated_and_mapped_tasks_of_a_package_run(load, tmp_path):
+def test_decorated_mapped_and_dynamic_tasks_of_a_package_run(load, tmp_path):
     load("parts.values", "OFFSET = 100")
     (tmp_path / "parts" / "__init__.py").touch()
     module = load(
@@ -95,10 +95,15 @@ def test_decorated_and_mapped_tasks_of_a_package_run(load, tmp_path):
         @workflow
         def several() -> list[int]:
             return map_task(decorated)(x=[1, 2])
+
+        @dynamic
+        def sweep() -> list[int]:
+            return [decorated(x=step) for step in range(2)]
         """,
     )
     assert module.decorated(x=1) == 202
     assert module.several() == [202, 204]
+    assert module.sweep() == [200, 202]
 
 
 def test_import_error_in_a_rank_is_reported_with_its_line(load):

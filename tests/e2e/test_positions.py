@@ -3,17 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from e2e.conftest import PYFLYTE, Pyflyte
+
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
-BIN = Path(sys.executable).parent
 PROGRAM = """
 import time
 
@@ -38,36 +36,15 @@ def elastic() -> None:
 def replicas() -> None:
     train()
 """
-POSITIONS = [
-    "rank 0 at hang.py:13 in train, waiting in barrier",
-    "rank 1 at hang.py:12 in train",
-]
+POSITIONS = ["rank 0 at hang.py:13 in train, waiting in barrier", "rank 1 at hang.py:12 in train"]
 
 
-@contextmanager
-def running(folder: Path, task: str, fork: str) -> Iterator["subprocess.Popen[str]"]:
-    (folder / "hang.py").write_text(PROGRAM)
-    with subprocess.Popen(
-        [BIN / "pyflyte", "run", "hang.py", task],
-        cwd=folder,
-        env={**os.environ, "FLYTE_KFPYTORCH_FORK": fork},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # A shell ignores SIGINT in background processes, and the run would inherit this.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    ) as run:
-        try:
-            yield run
-        finally:
-            run.kill()
-
-
-def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
+def wait_for_positions(pyflyte: Pyflyte, run: "subprocess.Popen[str]") -> list[str]:
     """Return the output of `kfpytorch stacks` once both ranks have reached their positions."""
+    command = [PYFLYTE.with_name("kfpytorch"), "stacks", str(run.pid)]
+    env = {**os.environ, "TMPDIR": str(pyflyte.temporary)}
     while True:
-        command = [BIN / "kfpytorch", "stacks", str(run.pid)]
-        shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+        shown = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
         if shown.splitlines()[1:] == POSITIONS:
             return shown.splitlines()
         assert run.poll() is None
@@ -77,24 +54,24 @@ def wait_for_positions(run: "subprocess.Popen[str]", folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("task", "fork"), [("elastic", "1"), pytest.param("replicas", "0", marks=pytest.mark.soak)]
 )
-def test_hanging_run_shows_the_position_of_each_rank(tmp_path, task, fork):
-    with running(tmp_path, task, fork) as run:
-        first, *_ = wait_for_positions(run, tmp_path)
+def test_hanging_run_shows_the_position_of_each_rank(pyflyte, tmp_path, task, fork):
+    (tmp_path / "hang.py").write_text(PROGRAM)
+    with pyflyte.start(tmp_path / "hang.py", task, FLYTE_KFPYTORCH_FORK=fork) as run:
+        first, *_ = wait_for_positions(pyflyte, run)
         logs = first.partition(", logs in ")[2]
         assert Path(logs).is_dir()
         run.send_signal(signal.SIGUSR1)
-        assert run.stdout is not None
-        lines = iter(run.stdout.readline, "")
+        lines = iter(run.stderr.readline, "")
         assert [next(line for line in lines if position in line) for position in POSITIONS]
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
-        rest = run.stdout.read().splitlines()
-        assert run.wait() == 1
+        rest = run.stderr.read().splitlines()
+    assert run.returncode == 1
     expected = [f"interrupted, logs of all ranks in {logs}", *POSITIONS]
     assert [line.removeprefix("kfpytorch  ") for line in rest] == expected
 
 
 def test_stacks_without_a_run_exits_with_1():
-    command = [BIN / "kfpytorch", "stacks", "1"]
+    command = [PYFLYTE.with_name("kfpytorch"), "stacks", "1"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stdout) == (1, "")

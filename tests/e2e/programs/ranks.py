@@ -1,6 +1,5 @@
-"""Helpers that several programs import."""
+"""A helper that the programs import."""
 
-import os
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -13,7 +12,3 @@ def gather(value):
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
-
-
-def rank():
-    return int(os.environ["RANK"])

@@ -26,9 +26,6 @@ class Road:
     def start(self, task: Any, **inputs: Any) -> Execution:
         return self.propeller.start(task, **inputs)
 
-    def run(self, task: Any, **inputs: Any) -> Outcome:
-        return wait_for_outcome(self.start(task, **inputs))
-
     def nothing_runs(self, execution: Execution) -> bool:
         """True if all processes of the execution end within the timeout."""
         return self.served.left(execution.node.execution) == []

@@ -1,13 +1,14 @@
 """Results of tasks with real processes, from the template to the outputs or the error."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from propeller.execution import phase_of
 
 from e2e.propeller_flow import tasks
-from e2e.propeller_flow.conftest import started, wait_for_outcome
+from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 from e2e.propeller_flow.server_process import wait_until
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -120,3 +121,18 @@ def test_job_reference_of_a_later_release_is_accepted(road, tmp_path):
     assert road.nothing_runs(execution)
     execution.abort()
     assert wait_for_outcome(execution).phase in ("ABORTED", "FAILED")
+
+
+@pytest.mark.torch
+def test_processes_of_train_jobs_meet_on_two_nodes(serve: Callable[..., Road]):
+    road = serve(settings={"kfpytorch": {"dialect": "trainjob"}})
+    reduces = road.start(tasks.elastic_sum, value=10)
+    numbers = road.start(tasks.jax_numbers)
+
+    outcome = wait_for_outcome(reduces)
+    assert (outcome.phase, len(outcome.attempts)) == ("SUCCEEDED", 1)
+    assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
+
+    # The processes of jax have consecutive numbers.
+    outcome = wait_for_outcome(numbers)
+    assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": ["0", "1", "2", "3"]})

@@ -1,4 +1,4 @@
-"""Replicas without an image and tasks that run too long end at their timeouts."""
+"""Tasks that wait end at their timeouts, or immediately if they are aborted."""
 
 import sys
 from collections.abc import Callable
@@ -10,13 +10,19 @@ from e2e.propeller_flow.conftest import Road, wait_for_outcome
 
 pytestmark = pytest.mark.timeout(180)
 
-IMPATIENT = {"image-pull-backoff-grace-period": "1s"}
+STRICT = ("--strict-images", "--images", f"image:1={sys.prefix}")
+
+
+@pytest.fixture(scope="module")
+def patient(serve: Callable[..., Road]) -> Road:
+    """Return a server with one known image, on which only an abort ends a waiting task."""
+    return serve(*STRICT)
 
 
 @pytest.fixture(scope="module")
 def strict(serve: Callable[..., Road]) -> Road:
-    """Return a server with one known image and short timeouts."""
-    return serve("--strict-images", "--images", f"image:1={sys.prefix}", settings=IMPATIENT)
+    """Return a server with one known image and a short timeout."""
+    return serve(*STRICT, settings={"image-pull-backoff-grace-period": "1s"})
 
 
 def test_unknown_image_fails_the_task_after_the_timeout(strict):
@@ -38,3 +44,23 @@ def test_task_fails_after_its_deadline(strict, tmp_path):
     assert "RUNNING" in outcome.last.phases
     assert "longer than its deadline" in outcome.error
     assert strict.nothing_runs(execution)
+
+
+@pytest.mark.parametrize(
+    ("phase", "task", "image"),
+    [
+        ("QUEUED", tasks.waits, "image:1"),
+        ("WAITING_FOR_RESOURCES", tasks.asks_for_too_much, "image:1"),
+        ("INITIALIZING", tasks.waits, "nobody/knows:2"),
+        ("RUNNING", tasks.waits, "image:1"),
+    ],
+)
+def test_abort_takes_effect_immediately_in_each_phase(patient, tmp_path, phase, task, image):
+    inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
+    execution = patient.propeller.prepare(task, inputs, image=image).start()
+    execution.wait_until(phase)
+    execution.abort()
+
+    assert wait_for_outcome(execution).phase == "ABORTED"
+    assert execution.calls == ["CreateTask 0", "DeleteTask 0"]
+    assert patient.nothing_runs(execution)

@@ -1,6 +1,7 @@
 """A notebook task, with its source only in this process. Prints the traceback that IPython shows."""
 
 import linecache
+import sys
 
 NAME = "/nowhere/cell-1.py"
 CELL = """
@@ -12,9 +13,12 @@ def train() -> None:
     raise ValueError("no data")
 """
 linecache.cache[NAME] = (len(CELL), None, CELL.splitlines(keepends=True), NAME)
-namespace = {"__name__": "__main__"}
-exec(compile(CELL, NAME, "exec"), namespace)
+# The main module of a notebook has no file.
+notebook = sys.modules["__main__"]
+del notebook.__file__
+notebook.__spec__ = None
+exec(compile(CELL, NAME, "exec"), vars(notebook))
 try:
-    namespace["train"]()
+    notebook.train()
 except Exception as error:  # noqa: BLE001 - IPython catches it as well.
     print("\n".join(error._render_traceback_()))

@@ -1,1 +1,0 @@
-"""A package of the user."""
