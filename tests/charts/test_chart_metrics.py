@@ -17,7 +17,7 @@ ALERTS = [rule for group in chart_files.read("files/alerts.yaml")["groups"] for 
 PANELS = chart_files.read("files/dashboard.json")["panels"]
 # Prometheus adds these labels to each time series of a pod.
 OF_THE_TARGET = {"job", "namespace", "pod"}
-PAGE = (ROOT / "docs/how-to/respond-to-alerts.md").read_text()
+PAGE = ROOT / "docs/how-to/respond-to-alerts.md"
 
 
 def series() -> dict[str, set[str]]:
@@ -96,7 +96,7 @@ def test_each_alert_is_explained_in_its_section(rule: dict[str, str]) -> None:
     annotations, name = rule["annotations"], rule["alert"]
     assert set(annotations) == {"summary", "description", "runbook_url"}
     assert annotations["runbook_url"] == f"RUNBOOKS#{name.lower()}"
-    assert f"\n## {name}\n" in PAGE
+    assert f"\n## {name}\n" in PAGE.read_text()
     parts = nodes(promql_parser.parse(rendered(rule)))
     grouped = [each.modifier.labels for each in parts if isinstance(each, AggregateExpr) and each.modifier]
     used = {*re.findall(r"\$labels\.(\w+)", annotations["description"])}
@@ -111,13 +111,10 @@ def test_stale_watch_alert_selects_pods_and_all_kinds_of_jobs() -> None:
     assert not re.fullmatch(kinds, "events")
 
 
-def test_page_lists_the_alerts_with_their_severity() -> None:
-    rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \| (\w+) \|", PAGE, re.MULTILINE)
+def test_default_runbook_page_lists_the_alerts_with_their_severity() -> None:
+    assert ROOT / chart_files.read("values.yaml")["metrics"]["prometheusRule"]["runbooks"] == PAGE
+    rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
     assert rows == [(rule["alert"], rule["alert"].lower(), rule["labels"]["severity"]) for rule in ALERTS]
-
-
-def test_default_runbook_page_exists() -> None:
-    assert (ROOT / chart_files.read("values.yaml")["metrics"]["prometheusRule"]["runbooks"]).exists()
 
 
 def test_metric_names_follow_the_conventions() -> None:

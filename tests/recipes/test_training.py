@@ -1,6 +1,7 @@
 """Every recipe trains a tiny model, with all weights and with adapters, in one process and in two.
 
 One local run calls all recipes, one after the other, because the import of TRL takes most of the time.
+Options that only TRL or torch can check are refused before a model is loaded.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import torch
 from peft import PeftModel
 from recipes.tiny_model import SAMPLES, train_all
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from flytekitplugins.kfpytorch.problems import ConfigError
+from flytekitplugins.kfpytorch.recipes import Lora, Training, sft
 
 # The loss of GRPO is relative to other answers, so it does not fall.
 FALLING = ("sft", "dpo", "kto", "distill")
@@ -82,3 +86,18 @@ def test_only_adapters_are_trained_saved_and_loaded(run: Run, name: str) -> None
     # This matrix is zero before the training.
     assert len(trained) == 14
     assert all(value.any() for value in trained.values())
+
+
+def test_qlora_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The machine of the test may have a GPU.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError) as refusal:
+        sft("no/model", SAMPLES["sft"], Training(output_dir="out", lora=Lora(four_bits=True)))
+    assert refusal.value.problems == (
+        "four_bits=True: QLoRA needs a GPU; leave it out to train adapters of the unquantized model",
+    )
+
+
+def test_unknown_option_is_rejected() -> None:
+    with pytest.raises(TypeError, match="max_lenght"):
+        sft("no/model", SAMPLES["sft"], Training(output_dir="out", options={"max_lenght": 5}))
