@@ -40,7 +40,7 @@ class SuccessPolicy(ConfigPart):
 
 
 def _read_exit_codes(value: object) -> object:
-    if not is_list(value) or not all(isinstance(code, int) and 0 < code < 256 for code in value):
+    if not is_list(value) or not all(type(code) is int and 0 < code < 256 for code in value):
         raise build_invalid_value(value, "must be a list of exit codes from 1 to 255, such as [42]")
     return sorted(set(value))
 

@@ -7,9 +7,13 @@ from typing import Any, Final
 from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _check_at_least(low: float, **values: float) -> Iterator[ConfigProblem]:
     for name, value in values.items():
-        if isinstance(value, bool) or not value >= low:
+        if not (_is_number(value) and value >= low):
             yield ConfigProblem(name, value, f"must be a number of at least {low}")
 
 
@@ -36,7 +40,7 @@ class Lora:
 
     def _check(self) -> Iterator[ConfigProblem]:
         yield from _check_at_least(1, rank=self.rank, alpha=self.alpha)
-        if not 0 <= self.dropout < 1:
+        if not (_is_number(self.dropout) and 0 <= self.dropout < 1):
             yield ConfigProblem("dropout", self.dropout, "must be at least 0 and less than 1")
 
 
@@ -74,7 +78,7 @@ class Training:
         if self.max_steps is not None:
             yield from _check_at_least(1, max_steps=self.max_steps)
         for name, value in (("epochs", self.epochs), ("learning_rate", self.learning_rate)):
-            if value is not None and not value > 0:
+            if value is not None and not (_is_number(value) and value > 0):
                 yield ConfigProblem(name, value, "must be a number above 0")
         yield from self._check_options()
 

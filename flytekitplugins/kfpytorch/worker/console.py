@@ -112,7 +112,8 @@ class Console:
             return
         line = os.read(terminal, KEPT)
         if line:
-            os.write(asking.answers, line)
+            with contextlib.suppress(BrokenPipeError):  # The process has ended.
+                os.write(asking.answers, line)
         else:
             os.close(asking.answers)
             asking.answers = None

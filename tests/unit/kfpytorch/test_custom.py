@@ -99,6 +99,7 @@ DISRUPTED = {"DisruptionTarget": "True"}
         (TrainJob(pod_failure_policy="FailJob"), ["pod_failure_policy"]),
         (PodFailurePolicyRule(action="FailIndex", exit_codes=[1]), ["action"]),
         (fail_pods(exit_codes=[0]), ["exit_codes"]),
+        (fail_pods(exit_codes=[True]), ["exit_codes"]),
         (fail_pods(exit_codes=[]), ["exit_codes"]),
         (fail_pods(exit_codes=Array()), ["exit_codes"]),
         (fail_pods(pod_conditions=DISRUPTED), ["pod_conditions['DisruptionTarget']"]),

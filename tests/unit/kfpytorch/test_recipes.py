@@ -17,6 +17,8 @@ OPTIONS = {"lora_r": 8, "use_peft": True, "num_train_epochs": 3}
         (recipes.Lora, {"rank": 0, "alpha": False, "dropout": 1.0}, ["rank=0", "alpha=False", "dropout=1.0"]),
         (recipes.Training, {"output_dir": "", "batch_size": 0}, ["output_dir=''", "batch_size=0"]),
         (recipes.Training, {**OUT, "max_steps": -1}, ["max_steps=-1"]),
+        (recipes.Training, {**OUT, "batch_size": "8", "epochs": "1"}, ["batch_size='8'", "epochs='1'"]),
+        (recipes.Lora, {"dropout": None}, ["dropout=None"]),
         (recipes.Training, {**OUT, "epochs": 0, "learning_rate": -1.0}, ["epochs=0", "learning_rate=-1.0"]),
         # The remedy is the field of `Training`.
         (recipes.Training, {**OUT, "options": OPTIONS}, [f"options={option!r}" for option in OPTIONS]),

@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import stat
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -178,3 +179,19 @@ def test_unfinished_line_is_shown_once(tmp_path, capfd, written, shown, at_the_e
     before = capfd.readouterr().out
     rank.close()
     assert (before, capfd.readouterr().out) == (shown, at_the_end)
+
+
+def test_input_for_an_ended_process_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank, (reader, typed) = Rank(None), os.pipe()
+    # As with a terminal: the process has the other end, which is closed when it ends.
+    end, rank.console.slots[0].answers = os.pipe()
+    os.close(end)
+    with os.fdopen(reader) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        rank.console.request_input(0)
+        assert reader in rank.console.list_readable()
+        os.write(typed, b"yes\n")
+        rank.console.read_available(reader)
+        assert reader not in rank.console.list_readable()
+    os.close(typed)
+    rank.close()
