@@ -16,7 +16,7 @@ from kfpytorch_common.quantity import Quantity
 
 
 def build_role_pods(planned: Plan, gang: GangSettings) -> Sequence[RolePods]:
-    """Return the pods of each replica role of a job that the settings `gang` apply to."""
+    """Return the pods of each replica role of a planned job. `gang` contains the gang settings of the job."""
     dialect, name = get_dialect(planned.dialect), _get_scheduler_name(gang)
     added = {"schedulerName": name} if name else {}
     needs_all = gang_options.derives_gang_size(gang, dialect)

@@ -45,7 +45,7 @@ def _select_checks(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
 
 
 def _list_unobservable(facts: Facts) -> Iterable[Subject]:
-    """Return the subjects without data to check, such as the connector if the user named none."""
+    """Return the subjects without facts to check, such as the connector if the user named none."""
     has = {
         Subject.ROLES: facts.task.roles,
         Subject.JOB_TRIAL: facts.job_reply != DryRunReply(),

@@ -42,7 +42,10 @@ class OperatorSupport:
     """The checks of the operator's API, Deployment and webhooks."""
     program: Program
     build_role_pods: Callable[[Manifest, Sequence[Manifest]], Sequence[RolePods]]
-    """Return the pods of each role of a job with its prerequisites, as the operator creates them."""
+    """Return the pods of each role of a job, as the operator creates them.
+
+    The second parameter contains the prerequisites of the job.
+    """
     build_invalid_job: Callable[[str], Manifest]
     """Return a job in the given namespace; the webhook of the operator rejects this job."""
     build_trial: Callable[[Plan, Callable[[Manifest], Manifest], int], Plan]
@@ -64,7 +67,10 @@ def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 
 def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the dotted names of `paths` below ``spec`` that a CustomResourceDefinition version lacks."""
+    """Return those of the field paths that a CustomResourceDefinition version lacks, as dotted names.
+
+    The paths start below ``spec``.
+    """
     lacking = []
     for path in paths:
         *parents, last = ("spec", *path)
@@ -96,9 +102,10 @@ def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violati
 
 
 def accepts_invalid_job(facts: Facts, check_operator_missing: Judge) -> bool:
-    """True if the cluster accepted an invalid job in a dry run, unless the operator is known to be missing.
+    """True if the cluster accepted an invalid job in a dry run.
 
-    It is missing if the check `check_operator_missing` yields a violation.
+    False if the operator is known to be missing (by its check `check_operator_missing`), because then no
+    webhook can reject the job.
     """
     if facts.invalid_reply.stored is None:
         return False
