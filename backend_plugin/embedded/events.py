@@ -25,7 +25,7 @@ class EventRecorder:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._events: dict[tuple[str, ...], Key] = {}
-        """The store keys of all events by `_get_event_key`. The oldest last timestamp is first."""
+        """The store key of each event, by the result of `_get_event_key`. The oldest event comes first."""
         for event in sorted(store.list_objects("Event"), key=lambda event: get_text(event, "lastTimestamp")):
             self._events[_get_event_key(event)] = get_key(event)
 
@@ -69,7 +69,7 @@ def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
     key = get_key(involved)
     labels = dict(get_text_map(involved, "metadata", "labels"))
     if key.kind in DIALECTS:
-        labels[DIALECTS[key.kind].labels.job_name] = key.name  # Pods have the same label.
+        labels[DIALECTS[key.kind].labels.job_name] = key.name  # The pods of the job also have this label.
     about: Manifest = {
         "apiVersion": get_text(involved, "apiVersion"),
         "kind": key.kind,

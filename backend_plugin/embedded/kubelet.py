@@ -134,7 +134,7 @@ class Kubelet:
             pod.orders.send(layout.EXPIRE)
 
     def kill_pods(self, uids: Sequence[str]) -> None:
-        """Kill these pods immediately. As after a node failure, no further status of them is reported."""
+        """Kill these pods immediately, and report no further status of them, as after a node failure."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
             pod.orders.kill()
@@ -252,7 +252,7 @@ class Kubelet:
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
             _LOG.warning("the shim of %s has died: %s", pod.directory.path, why)
-            if pod.shim is not None:  # Otherwise, `adopt_pods` has killed them.
+            if pod.shim is not None:  # Otherwise, `adopt_pods` has killed the remaining processes.
                 _kill_leftovers([pod.uid])
             state = self._conclude_lost_pod(pod, state)
         pod.last = state
@@ -294,7 +294,7 @@ class Kubelet:
                     pod.orders.send(layout.GATE)
 
     def _kill_silently(self, manifest: Manifest, directory: PodDirectory) -> None:
-        """Kill the processes of a pod that an earlier server started, without status reports."""
+        """Kill the processes of a pod that an earlier server started, and report no status of the pod."""
         self._pods[get_uid(manifest)] = pod = PodRecord(manifest, directory, self._options.shim_patience)
         pod.is_silent = True
         pod.directory.create()

@@ -36,7 +36,7 @@ class NodeController:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure_nodes(self, nodes: Sequence[Manifest]) -> None:
-        """Create or update these nodes, cordon other nodes that have running pods, and remove the rest.
+        """Create or update these nodes. Cordon other nodes with running pods; remove those without.
 
         A cordoned node stays cordoned until `restore_node`.
         """
@@ -79,7 +79,10 @@ class NodeController:
         self._store.update(node_transitions.restore(self._get_node(name), self._store.clock()))
 
     def start(self) -> None:
-        """Kill the processes of pods on nodes that are now unreachable. Fail the pods after `lost_after`."""
+        """Start to manage the nodes that an earlier server has stored.
+
+        Kill the processes of pods on unreachable nodes, and fail these pods after `lost_after`.
+        """
         for node in self._store.list_objects("Node"):
             if node_transitions.is_unreachable(node):
                 self._disconnect_node(get_name(node))

@@ -1,4 +1,4 @@
-"""Builds the Node objects of an embedded cluster with this machine's capacity, and changed copies of them."""
+"""Builds the Node objects of an embedded cluster, and copies of them in another state."""
 
 import os
 import platform

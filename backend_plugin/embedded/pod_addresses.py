@@ -76,7 +76,7 @@ class PodAddresses:
         return rewritten
 
     def build_rendezvous_variables(self, environment: Mapping[str, str], endpoint: str) -> Mapping[str, str]:
-        """Return `environment` and the rendezvous settings of an elastic job; an empty mapping for others.
+        """Return `environment` with rendezvous settings for an elastic job; an empty mapping for other jobs.
 
         On this machine, all replicas have the same address, so each one would act as rendezvous host. The
         settings select one host. They use the loopback address, because the host name may not resolve.

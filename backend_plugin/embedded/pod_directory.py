@@ -62,7 +62,7 @@ class PodDirectory:
         return not os.path.islink(self.path) and os.path.isfile(self.path / layout.MARKER)  # noqa: PTH113, PTH114
 
     def ensure_tmpdir(self) -> str:
-        """Return the path of the pod's TMPDIR: below this directory, or in /tmp if the former is too long."""
+        """Return the path of the pod's TMPDIR: below this directory, or in /tmp if that path is too long."""
         inside = self.path / _TEMPORARY
         if not inside.is_symlink() and len(str(inside)) > _LONGEST_TMPDIR:
             inside.symlink_to(tempfile.mkdtemp(prefix=self._temporary_prefix, dir=_SHORT))
@@ -84,7 +84,7 @@ class PodDirectory:
 
     @contextlib.contextmanager
     def acquire_lock(self) -> Iterator[int | None]:
-        """Lock the directory during the context, or for as long as a process with the inherited lock runs.
+        """Lock the directory until the end of the context, and of all processes that inherit the descriptor.
 
         Yields:
             The descriptor of the lock, or None if another process holds it.

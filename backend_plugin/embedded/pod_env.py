@@ -131,7 +131,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "spec.serviceAccountName": "default",
     **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), LOOPBACK),
 }
-"""The supported fields, with the value that each has if it is not set, as the status before the start."""
+"""The supported values of ``fieldPath``, each with the text for a pod in which that field is not set."""
 
 
 def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:

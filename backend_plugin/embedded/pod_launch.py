@@ -87,7 +87,7 @@ def _iter_containers(spec: Manifest) -> Iterator[tuple[Manifest, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LaunchContext:
-    """The data for the containers in the launch file of a pod."""
+    """The data from which the containers in the launch file of a pod are built."""
 
     pod: Manifest
     directory: str

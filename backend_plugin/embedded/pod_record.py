@@ -67,8 +67,8 @@ class PodRecord:
     async def wait_for_change(self, news: asyncio.Event) -> bool:
         """Wait until the logs or the state change; return False if the pod has ended.
 
-        `news` is the event of one log reader. Its first call does not wait, because earlier lines did not set
-        the event.
+        `news` is the event of one log reader. The first call with it does not wait, because lines before this
+        call did not set the event.
         """
         if self.is_ended.is_set():
             return False

@@ -74,7 +74,7 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
 
 
 def mark_removed(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod as ended and deleted, until its operator removes the finalizer `TRACKING`."""
+    """Return the pod as ended and deleted. The finalizer `TRACKING` keeps its object in the store."""
     gone = pod if is_ended(pod) else with_section(pod, "status", phase="Failed")
     if is_terminating(pod):
         return gone

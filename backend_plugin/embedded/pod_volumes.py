@@ -56,7 +56,7 @@ def _find_rejection(volume: Manifest) -> str:
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
     """Return an error message if `manifest` requires a ConfigMap or Secret, which never exists; else empty.
 
-    The fields are ``configMap`` and ``secret``, followed by `suffix`, such as ``Ref``.
+    The names of the checked fields are ``configMap`` and ``secret``, followed by `suffix`, such as ``Ref``.
     """
     for kind in ("configMap", "secret"):
         source = get_mapping(manifest, kind + suffix)

@@ -90,7 +90,7 @@ class PodController:
             self._recorder.record(pod, event)
 
     def release(self, pod: Manifest) -> Manifest:
-        """Remove the finalizer `objects.TRACKING` of a pod, and an ended pod that is being deleted."""
+        """Remove the finalizer `TRACKING` of a pod, and the pod itself if it has ended and is terminating."""
         released = self._store.update(pod_transitions.without_tracking(pod))
         if is_terminating(released) and is_ended(released):
             self.remove(released)
@@ -106,7 +106,7 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod and its files. With the finalizer `TRACKING`, mark it as deleted and ended."""
+        """Remove a pod and its files. With the finalizer `TRACKING`, only mark it as ended and deleted."""
         if is_tracked(pod):
             self._store.update(pod_transitions.mark_removed(pod, self._clock()))
             return

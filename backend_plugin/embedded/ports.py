@@ -68,7 +68,7 @@ _LIMIT_IF_INFINITE: Final = 1 << 20
 
 
 def raise_open_file_limit() -> None:
-    """Raise the soft limit of open files to the hard limit: the server needs one for each pod."""
+    """Raise the soft limit of open files to the hard limit: the server keeps a file open for each pod."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _LIMIT_IF_INFINITE if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -18,15 +18,15 @@ ONE: Final = 10**9
 
 
 def parse_amounts(quantities: Manifest) -> Amounts:
-    """Parse quantities, such as ``500m``, by resource, as integers (see `Amounts`). Omit invalid ones."""
+    """Parse quantities by resource, such as ``500m``, to integers (see `Amounts`). Omit invalid ones."""
     return _get_numbers(parse_quantities(quantities))
 
 
 def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
-    """Parse quantities, such as ``500m``, by resource. Omit invalid ones."""
+    """Parse quantities by resource, such as ``500m``. Omit invalid ones."""
     found = {}
     for resource, quantity in quantities.items():
-        with suppress(InvalidQuantity):  # The doctor also reads other clusters.
+        with suppress(InvalidQuantity):  # For the doctor, which also reads other clusters.
             found[resource] = parse(str(quantity))
     return found
 

@@ -131,7 +131,7 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 def schedule_pods(
     pods: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
 ) -> Iterator[Binding | Unschedulable]:
-    """Yield a decision for each pending pod in `pods`, by priority; those in `bound` use resources."""
+    """Yield a decision for each pod in `pods`, the highest priority first. Pods in `bound` use resources."""
     states = [_NodeState(node) for node in nodes]
     by_name = {state.node.name: state for state in states}
     for pod in bound:

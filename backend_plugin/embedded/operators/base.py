@@ -1,4 +1,4 @@
-"""The interface of an operator: the functions by which the embedded cluster runs one kind of job."""
+"""The interface of an operator: the functions with which the embedded cluster runs one kind of job."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from backend_plugin.embedded.objects import Key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerJob:
-    """A job as the owner of objects."""
+    """The identity of a job, for the owner references of its objects."""
 
     dialect: Dialect
     name: str

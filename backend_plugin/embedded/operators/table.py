@@ -26,7 +26,7 @@ _COMPANIONS: Final[Mapping[str, Callable[[Manifest], Manifest]]] = {
         if each.dialect.prerequisite is not None and each.prerequisite is not None
     },
 }
-"""The admission of companion objects, which the server creates with a job, by kind."""
+"""The functions that admit companion objects, by kind. The server creates these objects with a job."""
 Get: TypeAlias = Callable[[Key], Manifest | None]
 """A function that returns the stored object with a key, or None."""
 
@@ -44,7 +44,7 @@ def find_prerequisite(job: Manifest, get: Get) -> Manifest | None:
 
 
 def admit_object(manifest: Manifest, get: Get) -> Manifest:
-    """Return a new job or companion object (such as a PodGroup) in its stored form, such as with defaults.
+    """Return a new job or companion object (such as a PodGroup) in the form in which it is stored.
 
     `get` reads the store.
 

@@ -32,7 +32,7 @@ def build_event(kind: str, reason: str, message: str) -> Manifest:
 
 def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
     """Return the event for an executed action, or for a rejected action with the message `refusal`."""
-    # The operator uses the reason of a pod for the deletion of a job, too.
+    # The operator reports the deletion of a job with the event reason for the deletion of a pod.
     reason = "DeletePod" if isinstance(action, DeleteJob) else type(action).__name__
     kind = (
         "job"

@@ -151,7 +151,8 @@ def _resume_job(attempt: ReconcilePass) -> None:
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
     """Set the condition Failed, and delete all pods. Return False if the pass stores no status.
 
-    That is so if `attempt.upstream` is true and the job has expired: the operator deletes the job first.
+    If `attempt.upstream` is true and the job has already expired, the operator deletes the job instead of
+    storing its status.
     """
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)

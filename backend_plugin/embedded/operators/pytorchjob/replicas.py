@@ -46,7 +46,7 @@ def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> No
 def _map_indexes(
     manifests: Sequence[Manifest], attempt: ReconcilePass, role: OperatorReplicaSpec
 ) -> Mapping[int, Manifest | None]:
-    """Return the objects by replica index, with None for each missing one below the number of replicas."""
+    """Return the objects of a role by replica index. The value is None for a replica without an object."""
     taken = {
         int(get_label(each, objects.LABELS.index)): each for each in select_role_objects(manifests, role)
     }

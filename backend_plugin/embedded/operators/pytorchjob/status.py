@@ -33,8 +33,8 @@ class StatusBuilder:
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)
     replicas: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The counts and the label selector of each role. The operator does not have the count `restarts`: the
-    number of recreated pods and of restarts of their containers."""
+    """The counts and the label selector of each role. Only the emulation has the count `restarts`, the number
+    of recreated pods plus the restarts of their containers."""
     times: dict[str, JsonValue] = field(default_factory=dict)
     """The fields `startTime`, `completionTime` and `lastReconcileTime`."""
 
@@ -71,7 +71,7 @@ class StatusBuilder:
     def set_condition(self, kind: str, message: str, *, word: str = "", holds: str = "True") -> None:
         """Set the condition of type `kind`, unless the job has failed or nothing changes.
 
-        The reason is ``PyTorchJob`` with `word` (by default `kind`), and `holds` is the status.
+        The reason is ``PyTorchJob`` followed by `word` (by default `kind`). The new status is `holds`.
         """
         old, reason = find_condition(self.conditions, kind), format_reason(word or kind)
         is_current = (old.get("status"), old.get("reason")) == (holds, reason)

@@ -56,7 +56,7 @@ class TrainJobSpec(OwnerJob):
         If no rule matches, the action is `RestartJobSet` and the name is empty.
         """
         for rule in get_mappings(self.failure_policy, "rules"):
-            # A rule without reasons or without patterns matches all of them.
+            # A rule without reasons matches any reason; a rule without patterns matches any message.
             reasons = get_texts(rule, "onJobFailureReasons") or [reason]
             patterns = get_texts(rule, "onJobFailureMessagePatterns") or [""]
             if reason in reasons and any(re.search(each, message) for each in patterns):

@@ -127,7 +127,10 @@ def build_event(
 
 
 def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest | None:
-    """Return the event for an executed action, or for a rejected one with the message `refusal`, if any."""
+    """Return the event for an action; None if no event is reported.
+
+    `refusal` is the message of the rejection; None if the action was executed.
+    """
     match action:
         case CreatePod(manifest) if refusal is None:
             return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {get_name(manifest)}")

@@ -112,9 +112,10 @@ _LIMIT: Final = "Job has reached the specified backoff limit"
 def find_failure(
     job: TrainJobSpec, pods: Sequence[Manifest], now: datetime
 ) -> tuple[Manifest | None, datetime | None]:
-    """Return the reason and message with which the Job fails by `now`, and the time to check it again.
+    """Return the reason and message of the Job's failure at `now`, and the time at which to check again.
 
-    Either is None if there is none. The backoff limit of the Jobs of this project is always 0.
+    The first is None if the Job has not failed; the second is None if no further check is required. The
+    backoff limit of the Jobs of this project is always 0.
     """
     failure: Manifest | None = None
     times = []
