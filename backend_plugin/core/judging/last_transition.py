@@ -1,4 +1,4 @@
-"""The time since which a job or a pod has been in its observed state."""
+"""The time of the last recorded change of a job or a pod."""
 
 from datetime import datetime
 
@@ -8,7 +8,8 @@ from backend_plugin.core.observed import Job, Pod
 def get_last_transition_time(record: Job | Pod) -> datetime | None:
     """Return the latest timestamp in the metadata and status of a job or pod; None if it has none.
 
-    The present state of the object began at that time or later. The resolution is one second.
+    The present state may have begun later, because not every change has a timestamp. The resolution is one
+    second.
     """
     if isinstance(record, Job):
         times = [record.created, record.completed, *(each.since for each in record.conditions)]

@@ -35,7 +35,10 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     """The label, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
-    """The name of the replica's pod (its start until a TrainJob's pod exists); empty for the whole job."""
+    """The name of the replica's pod; empty for the whole job.
+
+    If the pod of a TrainJob does not exist yet, this is only the start of its name.
+    """
     pod: Pod | None = None
 
 
@@ -60,7 +63,10 @@ _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "nodename": lambda target: target.pod.node if target.pod else "",
     "logname": lambda target: target.name,
 }
-"""Variables of a pod; a template with one of them gives a link per replica, others a link per job."""
+"""The variables that describe a pod. A template with one of them gives a link for each replica.
+
+A template without any of them gives one link for the whole job.
+"""
 
 VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     **_OF_POD,
@@ -125,7 +131,7 @@ def _get_value(name: str, target: LogLinkTarget) -> str:
 
 
 def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
-    """Return the enabled built-in templates, the configured ones, and those that ``link_type`` names."""
+    """Return the enabled built-in templates, the configured ones, and those in the task's ``link_type``."""
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):

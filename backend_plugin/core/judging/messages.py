@@ -12,7 +12,7 @@ from backend_plugin.core.values import JsonValue, join_first
 from kfpytorch_common.causes import CLUSTER_REMEDIES, REMEDIES, Cause
 
 LONGEST: Final = 1_000
-# The length of the text to clean; removing escape sequences makes it shorter.
+# Only so many characters are cleaned; more than `LONGEST`, because cleaning makes a text shorter.
 _READ: Final = 8 * LONGEST
 # Terminal escape sequences, control characters and surrogates, which cannot be encoded.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")

@@ -10,7 +10,7 @@ from kfpytorch_common.quantity import Quantity
 
 
 class PendingStage(enum.IntEnum):
-    """How far a pod that does not run has come; pending reasons of the lowest stage are reported first."""
+    """The stage in which a pod waits; pending reasons of the lowest stage are reported first."""
 
     HELD = 0
     """A queue or a quota does not admit the pods."""
@@ -29,12 +29,12 @@ class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     missing: Quantity | None = None
     """The additional quantity that would be sufficient."""
     requested: Quantity | None = None
-    """The request of the whole gang, if the scheduler reports it; else a job annotation contains it."""
+    """The request of the whole gang; if None, it is computed from an annotation of the job."""
     free: Quantity | None = None
     held: Quantity | None = None
     """The quantity that the gang holds already."""
     counts_own: bool = False
-    """True if the scheduler counts resources that members of the gang already hold as free."""
+    """True if the scheduler also counts as free what members of the gang already hold."""
     counts_all: bool = False
     """True if the scheduler counts every replica, not only those that must be placed together."""
     last_role: str = ""
@@ -59,7 +59,7 @@ class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     follows: bool = False
     """True if the pod waits only because other members of its gang wait."""
     short: tuple[str, ...] = ()
-    """The resources of which the nodes have too little for one pod."""
+    """The resources that nodes lack for a single pod."""
 
 
 class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -78,14 +78,14 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ahead: int | None = None
     """The number of jobs that the queue admits before this one."""
     again: str = ""
-    """Words for the message, before `text`: they state that the job has run before; empty if it has not."""
+    """A prefix of `text` in the message, which states that the job has run before; empty if it has not."""
     of_gang: bool = False
     """True if the whole gang waits, although only single replicas reported the reason."""
     follows: bool = False
     """True if this reason is only a consequence of another pending reason, which is reported first."""
     never: bool = False
     short: tuple[str, ...] = ()
-    """The resources of which the nodes have too little for one pod."""
+    """The resources that nodes lack for a single pod."""
     observed_at: datetime | None = None
     """The time of the scheduler's last report of `shortages`; None if unknown."""
     vague: bool = False

@@ -90,7 +90,10 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
 
 
 def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
-    """True if all pods of the job existed once, and this time or the creation of a pod is after the event."""
+    """True if a failed creation precedes a pod's creation, or the time when all pods first existed.
+
+    False if not all pods have existed yet.
+    """
     if job.started is None:
         return False
     if refusal.at is None:  # Without a time, assume that it precedes the existing pods.
@@ -101,7 +104,10 @@ def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
 def list_replica_reasons(
     observed: Observed, pods: Iterable[Pod], exit_codes: ExitCodes
 ) -> list[PendingReason]:
-    """Return the pending reason of each replica; a vague one gets text and shortages from the last event."""
+    """Return the pending reason of each replica.
+
+    If a reason has no details, its text and shortages come from the last event that has them.
+    """
     return [
         _with_event_details(pod, wait, observed.events)
         for pod in pods
@@ -202,7 +208,10 @@ _NEVER: Final = "; no node has that much, even when it is empty"
 
 
 def format_unschedulable(message: str) -> SchedulerMessage:
-    """Return kube-scheduler's message as the number of nodes for each reason, with the missing resources."""
+    """Return kube-scheduler's message in short form: each reason with the number of nodes that it concerns.
+
+    `short` of the result contains the missing resources.
+    """
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
@@ -219,7 +228,7 @@ def _split_node_reasons(text: str) -> list[str]:
 
 
 def _exceeds_capacity(nodes: re.Match[str], parts: Sequence[str]) -> bool:
-    # The request does so if preemption is unhelpful on all nodes, and they lack nothing but resources.
+    # The request exceeds every node if preemption helps on none of them, and they lack only resources.
     unhelpful = _UNHELPFUL.search(nodes[3])
     is_everywhere = unhelpful is not None and unhelpful[1] == nodes[2]
     return is_everywhere and all(_LACKING.match(part) for part in parts)

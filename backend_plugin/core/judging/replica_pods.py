@@ -16,7 +16,7 @@ _RESUMED: Final = 2
 
 
 def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
-    """Return the pods of the replicas, and failed pods that load data for them, by role and index."""
+    """Return the pods of the replicas, and failed pods that load data for them, sorted by role and index."""
     job = observed.job
     own = [
         pod

@@ -63,8 +63,8 @@ def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool
 def is_possible_cause(death: ReplicaTermination) -> bool:
     """True if a termination is not the consequence of another one.
 
-    Consequences are a stop, as by the deletion of the pod, the loss of a peer, and an end by SIGTERM or
-    SIGABRT.
+    Consequences are the loss of a peer, an end by SIGTERM or SIGABRT, and a stop, for example by the deletion
+    of the pod.
     """
     failure = death.failure
     follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
@@ -72,7 +72,7 @@ def is_possible_cause(death: ReplicaTermination) -> bool:
 
 
 def _can_precede_job_end(death: ReplicaTermination) -> bool:
-    """True if a termination that is reported for a time after the end of the job may have caused this end.
+    """True if a termination may have caused the end of the job, although its reported time is later.
 
     False for a consequence of another termination. Also false if the deletion of the pod was requested before
     the termination, and the cluster reports no reason why the replica was ended.
@@ -161,8 +161,8 @@ def merge_terminations(
 ) -> list[ReplicaTermination]:
     """Combine the terminations from pods and from error files.
 
-    A termination from a file replaces that of the pod that wrote it, if the cause of the latter is a user
-    error. Other terminations of pods stay.
+    A file's termination replaces that of the pod that wrote the file, if the pod's has the cause user error.
+    Other terminations of pods stay.
     """
     writers = {death.failure.replica for death in files}
     rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
@@ -175,10 +175,11 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return the termination from an error file, with the replica that wrote it, if that is known.
+    """Return an error file's termination, and remove from `silent` that of the pod that wrote the file.
 
-    `silent` are the terminations of pods without an error file. If `file` has no replica and some of these
-    pods can have written it, remove the most likely root cause among them from `silent`.
+    `silent` contains the terminations of pods without an error file. If `file` has a replica, nothing is
+    removed. If several pods can have written the file, the most likely root cause among them is removed. If
+    only one can, the result has its replica.
     """
     after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
     if not after:

@@ -17,7 +17,7 @@ def format_sentence(wait: PendingReason, gang: GangSummary, placed: Mapping[str,
     if not wait.shortages:
         holder = f"queue {wait.queue}: " if wait.queue else ""
         return f"{holder}{wait.again}{wait.text}{_format_replica_request(wait, gang)}{ahead}"
-    # A scheduler that counts the resources of members as free compares with the nodes, not with a quota.
+    # With `counts_own`, the scheduler compares the request with the nodes, not with the quota of a queue.
     of_nodes = any(shortage.counts_own for shortage in wait.shortages)
     queue = wait.queue or ("" if of_nodes else gang.queue)
     where = f" in queue {queue}" if queue else " in the cluster"
@@ -73,10 +73,10 @@ def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: s
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the held and the free amount of a resource for the sentence; None for one that it leaves out.
+    """Return the held and the free amount of a resource; None for an amount that the sentence leaves out.
 
-    It leaves out an unknown amount, and states what the gang holds only if the scheduler counts that as free
-    and reports no free amount.
+    The sentence leaves out unknown amounts. It states what the gang holds only if the scheduler counts this
+    as free and does not report the free amount itself.
     """
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)

@@ -142,7 +142,7 @@ def _list_pending_reasons(
         # The gang has a reason, so omit pods for which no reason is reported.
         of_pods = [wait for wait in of_pods if wait.reason]
     if any(wait.of_gang for wait in of_pods):
-        # A message about missing members may be older than these, and a shortage applies to the whole gang.
+        # Omit messages about missing members: they may be outdated, and a shortage applies to the whole gang.
         of_pods = [wait for wait in of_pods if not wait.follows]
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
     placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))

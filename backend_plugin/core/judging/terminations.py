@@ -97,7 +97,7 @@ def decode_signal(exit_code: int) -> int:
 def classify_exit_code(exit_code: int, overrides: ExitCodes, last_words: str = "") -> Cause:
     """Return the cause of a container's exit code; `last_words` is the container's termination message.
 
-    A failed installation of packages comes first, then `overrides`, then the defaults.
+    A failed installation of packages takes precedence over `overrides`, and these over the defaults.
     """
     if find_failure(exit_code, last_words):
         return Cause.INVALID_CONFIG
@@ -134,7 +134,7 @@ _REPORT_DELAY: Final = timedelta(seconds=30)
 
 
 def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
-    """True if the container ended by itself before the pod was disrupted; a drain also evicts such a pod."""
+    """True if the container ended by itself before the pod was disrupted; a drain also evicts ended pods."""
     if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
         return False
     by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
@@ -230,7 +230,7 @@ def is_operator_container(container: Container) -> bool:
     return container.init and container.name in OPERATOR_CONTAINERS
 
 
-# Parts of the errors of opendal and huggingface_hub that another attempt may not have.
+# Parts of error messages of opendal and huggingface_hub, for errors that may not occur in another attempt.
 _TEMPORARY: Final = re.compile(
     r"\btemporary\b|timed? ?out|ConnectionError|[Cc]onnection (reset|refused|aborted)|unreachable"
     r"|dispatch failed|name resolution|Max retries|\b(429|5\d\d) (Client|Server) Error|RateLimited"

@@ -40,7 +40,7 @@ def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) ->
     if not limit or not is_exceeded(limit, get_admission_time(status.job), now):
         return None
     for wait in status.waits:
-        # A quota is temporary.
+        # An exceeded quota is temporary.
         if wait.reason in CREATION_FAILURES and wait.cause is not Cause.QUOTA_EXCEEDED:
             return _build_timeout_failure(wait, limit)
     # A queue or a gang scheduler may hold a job before its operator handles it.

@@ -10,8 +10,8 @@ from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 def is_running_undisturbed(observed: Observed) -> bool:
     """True if a job is active, all its replicas run, and none of them is deleted or disrupted.
 
-    False if the job has a verdict in its annotation. While the result is True, a change, such as one of a
-    pod's readiness, requires none of the actions of `core.cleanup`.
+    False if the job has a verdict in its annotation. While the result is True, changes such as those of a
+    pod's readiness require no action of `core.cleanup`.
     """
     job = observed.job
     if job is None or is_finished(observed) or ANNOTATION in job.annotations:
@@ -23,7 +23,8 @@ def is_running_undisturbed(observed: Observed) -> bool:
 def is_still_undisturbed(job: Job, before: Sequence[Pod], pods: Sequence[Pod]) -> bool:
     """True if all replicas of a job still run undisturbed; checks only the pods that differ from `before`.
 
-    `is_running_undisturbed` was True for `before`. If the result is False, the caller must call it again.
+    `is_running_undisturbed` must have returned True for the pods `before`. If the result of this function is
+    False, the caller must call `is_running_undisturbed` again.
     """
     if len(pods) != len(before):
         return False

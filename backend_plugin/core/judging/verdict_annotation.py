@@ -49,9 +49,10 @@ def find_recorded_verdict(job: Job | None) -> RecordedVerdict | None:
 
 
 def find_ending_verdict(job: Job) -> RecordedVerdict | None:
-    """Return the stored failure for which a server has ended a job that has no final condition; else None.
+    """Return the stored failure for which a server has ended a job; None if no server has ended it.
 
-    A server ends a TrainJob, and a job without pods, by a suspension, which never sets a final condition.
+    Also None if the job has a final condition. A server ends a TrainJob, and a job without pods, by a
+    suspension, which never sets a final condition.
     """
     return find_recorded_verdict(job) if job.ending and job.end_condition is None else None
 
