@@ -71,7 +71,10 @@ def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterat
 
 
 def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
-    """Return the values from which all pods are built, or None without a valid pod; extend `problems`."""
+    """Return the values from which all pods are built; None if the task has no valid pod.
+
+    Problems of the task are added to `problems`.
+    """
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
     base, of_base = pod_base.find_template(request)

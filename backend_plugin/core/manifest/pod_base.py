@@ -114,9 +114,9 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    They are those of its container `name`, else of ``primary`` if `trains` is true, else of ``default``; for
-    init containers, of ``primary-init`` and ``default-init``. Callers set `trains` for the container that
-    trains and for all init containers.
+    They are those of the template's container `name`. If it is absent, they are those of ``primary``, if
+    `trains` is true, or else of ``default``. For init containers, these names are ``primary-init`` and
+    ``default-init``. Callers set `trains` for the container that trains and for all init containers.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):

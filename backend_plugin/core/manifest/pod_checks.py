@@ -57,9 +57,9 @@ def check_api_rules(spec: Fields, draft: PodDraft, dialect: Dialect) -> Iterator
 
 def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
     """True if some API servers accept the field, or a webhook or admission plugin may correct it."""
-    # A webhook may add a missing volume to a pod, but no field to a mount; an error about a missing field has
-    # no value. If the dialect has a prerequisite, the pod template is validated in a Kubernetes Job, without
-    # the webhook.
+    # A webhook may add the missing volume of a mount to a pod. It adds no missing field to a mount; errors
+    # about missing fields have no value. If the dialect has a prerequisite, the API server validates the pod
+    # template in a Kubernetes Job, which the webhook does not change.
     is_of_mount = ".volumeMounts[" in error.field and error.value is not None
     return (is_of_mount and dialect.prerequisite is None) or error.field in _UNCERTAIN or not error.is_certain
 

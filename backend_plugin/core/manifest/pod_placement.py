@@ -52,9 +52,9 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
 
 
 def find_node_requirement(run: Attempt, settings: Settings) -> Fields | None:
-    """Return the node requirement in the settings for interruptible attempts, or else for other attempts.
+    """Return the node requirement of the settings for an attempt; None if it is not set.
 
-    The attempt `run` decides which of the two applies. Return None if that one is not set.
+    The settings have one for interruptible attempts, and one for other attempts.
     """
     if run.is_interruptible:
         return settings.interruptible_node_selector_requirement
