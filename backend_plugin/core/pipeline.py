@@ -177,9 +177,9 @@ def build_start_patch(
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:
     """Return the verdict on a job, which contains its Flyte phase, and a time until which it stays the same.
 
-    The time is valid while the observed state stays the same. It is the last of one or two later times
-    (`_HORIZONS`) with the same verdict, or `now` if there is none. In between, the verdict is also the same,
-    because an exceeded limit stays exceeded.
+    The time is valid while the observed state stays the same. The verdict is computed again for one or two
+    later times (`_HORIZONS`). The result is the last time with the same verdict, or `now` if there is none.
+    In between, the verdict is also the same, because an exceeded limit stays exceeded.
     """
     observed_status = status.compute_status(observed, rules.judging.exit_codes)
     verdict = _judge_status(observed_status, rules, now)

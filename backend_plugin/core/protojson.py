@@ -59,7 +59,7 @@ def _decode_value(value: Value) -> JsonValue:
         return value.number_value
     if kind == "bool_value":
         return value.bool_value
-    # The callers convert all non-empty strings, and a null has no value.
+    # A string is empty here, because the callers convert other strings. A value of another kind is null.
     return "" if kind == "string_value" else None
 
 

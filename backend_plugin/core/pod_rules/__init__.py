@@ -35,7 +35,7 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 
 def check_spec(spec: Fields) -> Iterator[FieldError]:
-    """Yield the errors in the spec of a pod, whose types must be valid; resources are not checked.
+    """Yield the errors in the spec of a pod, except in its resources; all fields must have valid types.
 
     As in the API server, missing required fields and repeated list entries hide all other errors.
     """
@@ -129,7 +129,7 @@ def _check_list(items: Sequence[Fields], kind: str, path: str) -> Iterator[Field
     required, parts = _get_rules(kind)
     nested = frozenset(parts)
     for index, item in enumerate(items):
-        if not required <= item.keys() or not nested.isdisjoint(item):  # Few variables have nested fields.
+        if not required <= item.keys() or not nested.isdisjoint(item):  # Few variables have `valueFrom`.
             yield from _check_object(item, kind, f"{path}[{index}]")
     if keys := LIST_KEYS.get(kind):
         taken = set[tuple[Any, ...]]()
@@ -142,7 +142,7 @@ def _check_list(items: Sequence[Fields], kind: str, path: str) -> Iterator[Field
 
 @cache
 def _get_rules(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return the required fields of a type, and the types of those fields whose values have rules, too."""
+    """Return the required fields of a type, and those fields whose own type has rules, with that type."""
     fields = get_types()[kind]
     parts = {name: each.rstrip("!*") for name, each in fields.items()}
     required = frozenset(name for name, each in fields.items() if each.endswith("*"))

@@ -47,7 +47,7 @@ class SchedulingFields:
     pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
     other_words: Mapping[str, str] = field(default_factory=dict)
-    """The only permitted values of some pod labels or annotations that this server does not set itself."""
+    """Pod labels and annotations that the author or the platform may set, but only to these values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class SchedulerAdapter:
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """The oldest scheduler version that fully supports a kind of job, by that kind; any if absent."""
+    """The oldest scheduler version that fully supports a kind of job, by kind; any version for others."""
     groups: SchedulerResource | None = None
     """The API resource of the scheduler's pod groups, which the server watches; None if it has none."""
     queues: SchedulerResource | None = None

@@ -30,7 +30,7 @@ class Capabilities(
     schedulers: Sequence[str] | None = None
     """The `schedulerName` of each scheduler that bound a pod recently."""
     queues: Mapping[str, Sequence[str]] = {}
-    """The queues by the name of the scheduler in the settings; unknown for schedulers that are not keys."""
+    """The queues of each scheduler, by its name in the settings; those of an absent scheduler are unknown."""
     admission_scheduler: str | None = None
     """The scheduler that the webhooks of the cluster set on a pod that specifies none."""
     suspends_jobs: bool | None = None
@@ -66,7 +66,7 @@ class Capabilities(
         return structs.replace(self, operator_scheduler="", suspends_jobs=None, unknown=unknown)
 
     def with_last_known(self, last: "Capabilities") -> "Capabilities":
-        """Return these capabilities; replace unknown results of dry-run requests by the last known ones.
+        """Return these capabilities, with the values of `last` for unknown results of dry-run requests.
 
         An exhausted quota rejects the dry-run requests. Without the last known results, the selected
         scheduler would change whenever the quota of a namespace is exhausted.

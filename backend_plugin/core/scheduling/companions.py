@@ -37,9 +37,10 @@ def encode(companion: Companion, gang: GangSpec) -> str:
 def read_companions(job: Job) -> tuple[Manifest, ...]:
     """Return the companion objects in the annotation of a job, such as a PodGroup, owned by the job.
 
-    None are returned if the annotation is absent or invalid. It is untrusted: a user who may edit the job can
-    change it. So the result has at most one object, of a kind that this server creates for a gang scheduler,
-    with the name and namespace of the job. If the job has no uid, the owner reference has `NO_UID`.
+    The result is empty if the annotation is absent or invalid. The annotation is untrusted, because a user
+    who may edit the job can change it. So the result has at most one object, of a kind that this server
+    creates for a gang scheduler, with the name and namespace of the job. If the job has no uid, the owner
+    reference has `NO_UID`.
     """
     try:
         objects = _DECODER.decode(job.annotations.get(ANNOTATION, "[]"))

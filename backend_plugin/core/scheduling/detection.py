@@ -200,7 +200,7 @@ def _with_admission(gang: GangSettings, request: SchedulerRequest, reasons: list
 def _select_admission_queue(request: SchedulerRequest, alone: str = "") -> tuple[str, str]:
     """Return the name of the admission queue for a job, and the reason for it.
 
-    If no queue can admit the job, the name is empty, and the reason is why not; it may be empty, too.
+    If no queue can admit the job, the name is empty. The reason then states why, or is empty, too.
     `alone` is a queue to consider if no gang scheduler is detected: the one in the platform's settings.
     """
     queue, why = _find_admission_queue(request, alone)
