@@ -49,9 +49,12 @@ class ShimHandle:
 
 
 def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
-    """Start the shim of a pod. It inherits `lock`, and ends when `lifeline` closes (-1: no such pipe)."""
+    """Start the shim of a pod. It inherits the descriptor `lock`.
+
+    The shim ends when the pipe `lifeline` closes; -1 stands for no such pipe.
+    """
     with contextlib.ExitStack() as opened:
-        # Open both ends before the shim starts, so that the pipe ends with the shim and no order is lost.
+        # Open both ends before the shim starts, so that the pipe ends with the shim and no command is lost.
         pipes = [_open_pipe(directory.path / each, os.O_RDWR) for each in (layout.WAKE, layout.CONTROL)]
         for each in pipes:
             opened.callback(os.close, each)
@@ -129,7 +132,7 @@ class ShimCommands:
         self._check_after(self._patience)
 
     def close(self) -> None:
-        """Cancel the timer that kills the shim: its pod has ended or is not observed."""
+        """Cancel the timer that kills the shim: the pod has ended, or the server stops observing it."""
         self._is_closed = True
         if self._deadline is not None:
             self._deadline.cancel()

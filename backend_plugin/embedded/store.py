@@ -1,4 +1,4 @@
-"""The objects of the cluster: in memory for reads, in an SQLite file for durability, with watches."""
+"""The store of the cluster's objects: in memory for reads, in an SQLite file for durability, with watches."""
 
 import os
 import sqlite3
@@ -170,7 +170,7 @@ class Store:
     def update(self, manifest: Manifest) -> Manifest:
         """Replace the stored object from which `manifest` was derived, and return the new stored object.
 
-        If the two are equal, nothing changes.
+        If `manifest` is equal to the stored object, nothing changes.
 
         Raises:
             Conflict: If the stored object has changed or was deleted.

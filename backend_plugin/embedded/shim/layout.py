@@ -20,7 +20,7 @@ VOLUMES = "volumes"
 TERMINATION = "termination"
 
 MARK = "KFPYTORCH_POD"
-"""An environment variable of every process of a pod, ``<uid>/<container>``, to identify orphans."""
+"""An environment variable of every process of a pod. Its value ``<uid>/<container>`` identifies orphans."""
 
 LONGEST_STATE = 1 << 22
 """The maximum size of the state in bytes: 1,000 containers with messages of 4 KiB each."""
@@ -35,7 +35,7 @@ EXPIRE = "expire"
 LOSE = "lose"
 """Kill the pod immediately, as if its node had failed."""
 GATE = "gate"
-"""Open the gate, at which the pod waits for the leader of its job before it starts."""
+"""Open the gate: end the init container in which the pod waits for the leader of its job."""
 WATCH = "watch"
 """Notify about new log lines. The argument is 1 while a client follows the log, else 0."""
 

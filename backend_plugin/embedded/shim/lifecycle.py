@@ -94,9 +94,9 @@ class PodLifecycle:
         """The name as the kubelet writes it: ``name_namespace(uid)``."""
         self.containers = containers
         self.stopping = False
-        """True if no container is started any more."""
+        """True if the pod is stopping: no further container starts."""
         self.wake_at: float | None = None
-        """The time at which the result of `select_due` changes without an event."""
+        """The next time at which `select_due` returns another container, after a restart delay; else None."""
 
     @property
     def is_finished(self) -> bool:

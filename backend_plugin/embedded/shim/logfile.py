@@ -1,7 +1,7 @@
 """Writes the output of a container to log files with timestamps and limited size.
 
 The format is that of CRI: ``<time> stdout|stderr F|P <text>``, with P for a part of a line. `pod_logs` reads
-them.
+these files.
 """
 
 from __future__ import annotations

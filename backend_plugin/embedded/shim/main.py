@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 # The maximum delay and the minimum interval of notifications about new log lines.
 _NEWS_SECONDS = 0.02
-# The delay before a state that could not be written is written again, for example on a full disk.
+# The delay before the state is written again after a failure, for example because the disk is full.
 _RETRY_SECONDS = 1.0
 
 
@@ -181,11 +181,12 @@ def _create_tree(launch: dict[str, Any]) -> ProcessTree:
 
 
 def main() -> None:
-    """Run a shim, the process for the pod in DIRECTORY; arguments ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
+    """Run the shim of the pod in DIRECTORY. The arguments are ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
 
-    The last four are file descriptors, or -1 for none. The pipes WAKE, to the server, and CONTROL, from it,
-    are open for reading and writing, so that they stay open when the server ends. LIFELINE is a pipe that
-    closes when the server ends; then the shim ends, too. LOCK is the pod's lock, held until the shim ends.
+    The last four are file descriptors, or -1 for none. WAKE is a pipe to the server, and CONTROL is a pipe
+    from the server. Both are open for reading and writing, so that they stay open when the server ends.
+    LIFELINE is a pipe that closes when the server ends; then the shim ends, too. LOCK is the pod's lock, held
+    until the shim ends.
     """
     directory = sys.argv[1]
     wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]

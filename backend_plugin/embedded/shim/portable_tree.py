@@ -1,7 +1,7 @@
 """Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-On such a system, an earlier scan has found an orphan below its parent, or its environment variable
-`layout.MARK` shows the container.
+On such a system, the container of an orphan (a process whose parent has ended) is known from an earlier scan,
+or from its environment variable `layout.MARK`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ class ProcessTree:
     """The descendants of this process and their containers.
 
     The kernel makes this process the parent of orphans: processes whose parent has ended. If only one
-    container runs, an orphan belongs to it. Else an orphan has its container from the last scan, or that of
-    its environment variable `layout.MARK`.
+    container runs, an orphan belongs to it. Otherwise, its container is known from the last scan, or from its
+    environment variable `layout.MARK`.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class ProcessTree:
 
         Args:
             mains: The containers by the pid of their live first process.
-            names: The names of the containers that run, or of which processes may remain.
+            names: The names of the containers that run, or that may have remaining processes.
         """
         found: dict[int, str] = {}
         for pid in _list_children(os.getpid()):

@@ -72,7 +72,7 @@ class Supervisor:
         return min((each for each in wakes if each is not None), default=None)
 
     def advance(self) -> None:
-        """Start and stop containers, record ended ones and enforce limits, as far as it is due now."""
+        """Do the work that is due: start and stop containers, record ended ones, and enforce limits."""
         now = time.time()
         self._sweep_at = self._again_at = None
         deadline = self.launch["deadline"]
@@ -222,7 +222,7 @@ class Supervisor:
         self._sample_at = now + max(_SAMPLE_SECONDS, _LOOKING_SHARE * (time.time() - now))
 
     def _list_processes(self, names: list[str]) -> list[int]:
-        """Return the pids of live processes of these containers; "" selects those of an unknown container."""
+        """Return the pids of live processes of these containers; "" stands for an unknown container."""
         found: list[int] = []
         for _ in range(_LIST_TRIES):
             found = found or [pid for pid, owner in self._map_processes().items() if owner in names]
