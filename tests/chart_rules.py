@@ -30,7 +30,9 @@ def build_file() -> str:
     pod_groups = [(each.resource.group, each.resource.plural) for each in list_group_kinds()]
     jobs = [(each.group, each.plural) for each in JOBS.values()]
     prerequisites = [(each.group, each.plural) for each in PREREQUISITES]
-    deactivated = [each.groups for each in schedulers if each.groups and each.words.deactivation is not None]
+    deactivated = [
+        each.groups for each in schedulers if each.groups and each.status_parser.deactivation is not None
+    ]
     parts = {
         "jobs": _format_rules(jobs, ("create", "get", "list", "watch", "patch", "delete")),
         "prerequisites": _format_rules(prerequisites, ("create", "list", "patch", "delete")),

@@ -66,7 +66,7 @@ def _iter_job_rules(facts: Facts) -> Iterator[Permission]:
 
 def _iter_deactivation_rules(served: Container[str]) -> Iterator[Permission]:
     for each in list_schedulers().values():
-        if each.words.deactivation and each.groups is not None and each.groups.group in served:
+        if each.status_parser.deactivation and each.groups is not None and each.groups.group in served:
             yield build_permission(build_api_resource(each.groups), "patch")
 
 

@@ -107,7 +107,7 @@ class CapabilityDiscovery:
         }
         if tries_pod:
             queries["admission_scheduler"] = self._find_admission_scheduler(namespace)
-        if any(each.words.api in served for each in _ADMITTING):
+        if any(each.status_parser.api in served for each in _ADMITTING):
             queries["suspends_jobs"] = self._is_job_suspended(namespace)
         return queries
 

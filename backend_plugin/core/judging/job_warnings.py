@@ -7,7 +7,7 @@ from backend_plugin.core import job_conditions
 from backend_plugin.core.judging.pending import JobWarning
 from backend_plugin.core.observed import Job, Observed, Pod
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
-from backend_plugin.core.scheduling.registry import WORDS, is_controller_managed
+from backend_plugin.core.scheduling.registry import STATUS_PARSERS, is_controller_managed
 
 
 def list_warnings(
@@ -39,7 +39,7 @@ def _list_reported(observed: Observed) -> list[JobWarning]:
 
 def list_scheduler_warnings(observed: Observed) -> list[JobWarning]:
     """Return the warnings that schedulers and queues report."""
-    return [note for words in WORDS for note in words.notes(observed)]
+    return [note for parser in STATUS_PARSERS for note in parser.notes(observed)]
 
 
 IN_PART: Final = (

@@ -19,7 +19,7 @@ from backend_plugin.core.judging.pending import (
 from backend_plugin.core.judging.terminations import ExitCodes
 from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, PodGroup, find_last_event
 from backend_plugin.core.scheduling.gang_annotation import GangSummary
-from backend_plugin.core.scheduling.registry import WORDS
+from backend_plugin.core.scheduling.registry import STATUS_PARSERS
 from kfpytorch_common.causes import Cause
 
 _NODES: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 nodes are available: ?(.{0,2000})", re.DOTALL)
@@ -35,7 +35,7 @@ def list_job_reasons(
     if _has_all_pods(observed, pods) and all(pod.is_bound for pod in pods if pod.deleted is None):
         return []
     groups = filter(None, map(_find_group_reason, observed.pod_groups))
-    of_events = [wait for words in WORDS for wait in words.events(observed)]
+    of_events = [wait for parser in STATUS_PARSERS for wait in parser.events(observed)]
     holders = placeholders.list_gang_reasons(
         observed, pods, lambda pod: find_pod_reason(pod, exit_codes), gang
     )
@@ -57,8 +57,8 @@ def _is_suspended(job: Job) -> bool:
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
     if group.foreign:
         return None
-    for words in WORDS:
-        if group.api in ("", words.api) and (wait := words.group(group)) is not None:
+    for parser in STATUS_PARSERS:
+        if group.api in ("", parser.api) and (wait := parser.group(group)) is not None:
             return wait
     return None
 
@@ -197,8 +197,8 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
 
 def parse_scheduler_message(message: str) -> SchedulerMessage:
     """Parse a message about an unbound pod: from a gang scheduler, or else from kube-scheduler."""
-    for words in WORDS:
-        if (parsed := words.message(message)) is not None:
+    for parser in STATUS_PARSERS:
+        if (parsed := parser.message(message)) is not None:
             return parsed
     return format_unschedulable(message)
 

@@ -86,7 +86,7 @@ def find_last_shortage(
     `waiting` contains the names of these pods. Return None if there is no such event.
     """
     about = (event for event in reversed(events) if event.name in waiting)
-    parsed = ((event, words.message(event.message)) for event in about for words in registry.WORDS)
+    parsed = ((event, parser.message(event.message)) for event in about for parser in registry.STATUS_PARSERS)
     return next(((event, text) for event, text in parsed if text is not None and text.shortages), None)
 
 

@@ -94,15 +94,15 @@ def decode_signal(exit_code: int) -> int:
     return 256 - exit_code if 256 - 31 <= exit_code < 255 else 0
 
 
-def classify_exit_code(exit_code: int, overrides: ExitCodes, last_words: str = "") -> Cause:
-    """Return the cause of a container's exit code; `last_words` is the container's termination message.
+def classify_exit_code(exit_code: int, overrides: ExitCodes, termination_message: str = "") -> Cause:
+    """Return the cause of a container's exit code, given its termination message.
 
     A failed installation of packages takes precedence over `overrides`, and these over the defaults.
     """
-    if find_failure(exit_code, last_words):
+    if find_failure(exit_code, termination_message):
         return Cause.INVALID_CONFIG
     known = overrides.get(exit_code) or EXIT_CODES.get(exit_code)
-    return known or classify(build_exit_code_failure("", exit_code, None, message=last_words))
+    return known or classify(build_exit_code_failure("", exit_code, None, message=termination_message))
 
 
 def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination | None:
@@ -266,7 +266,7 @@ _HOPELESS: Final = (
 def is_permanent_start_error(message: str) -> bool:
     """True if the message of a container runtime shows that the container is invalid and can never start."""
     lowered = message.lower()
-    return any(words in lowered for words in _HOPELESS)
+    return any(phrase in lowered for phrase in _HOPELESS)
 
 
 def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination) -> str:

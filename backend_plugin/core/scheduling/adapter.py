@@ -46,7 +46,7 @@ class SchedulingFields:
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Callable[[GangRole], Mapping[str, str]] = lambda _: {}
     """Return the annotations of the pods of a role."""
-    other_words: Mapping[str, str] = field(default_factory=dict)
+    permitted_values: Mapping[str, str] = field(default_factory=dict)
     """Pod labels and annotations that the author or the platform may set, but only to these values."""
 
 
@@ -156,7 +156,7 @@ class SchedulerAdapter:
     """
     counts_all: bool = False
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
-    words: StatusParser = field(default_factory=StatusParser)
+    status_parser: StatusParser = field(default_factory=StatusParser)
     admits: bool = False
     """True if the scheduler only decides when a job starts, and another one places the pods."""
     not_after_admission: str = ""
@@ -245,10 +245,10 @@ def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
         )
         annotations = get_mapping(template, "metadata", "annotations")
         yield from _check_values(annotations, marks.pod_annotations(member), f"{path}.annotations")
-        words = marks.other_words
-        others = {key: words[key] for key in words if key not in marks.pod_labels}
+        permitted = marks.permitted_values
+        others = {key: permitted[key] for key in permitted if key not in marks.pod_labels}
         yield from _check_values(get_mapping(template, "metadata", "labels"), others, f"{path}.labels")
-        yield from _check_values(annotations, words, f"{path}.annotations")
+        yield from _check_values(annotations, permitted, f"{path}.annotations")
         pod_fields = {"schedulerName": gang.scheduler_name, "priorityClassName": marks.priority_class_name}
         yield from _check_values(get_mapping(template, "spec"), pod_fields, path)
 

@@ -37,7 +37,10 @@ ADMISSION_SCHEDULER: Final = next(name for name, each in list_schedulers().items
 """The scheduler whose queues admit jobs before another scheduler places their pods."""
 ADMISSION_ADAPTER: Final = list_schedulers()[ADMISSION_SCHEDULER]
 
-WORDS: Final[Sequence[StatusParser]] = (*(each.words for each in list_schedulers().values()), in_tree.WORDS)
+STATUS_PARSERS: Final[Sequence[StatusParser]] = (
+    *(each.status_parser for each in list_schedulers().values()),
+    in_tree.STATUS_PARSER,
+)
 """The status parsers of all schedulers; a job may be older than the settings, so all of them apply."""
 
 IN_TREE: Final = "in-tree"
@@ -74,27 +77,29 @@ def can_be_gang_object(name: str) -> bool:
 
 def is_placeholder_name(name: str) -> bool:
     """True for the name of a placeholder pod, which reserves resources for a replica."""
-    return any(words.places is not None and words.places.fullmatch(name) for words in WORDS)
+    return any(parser.places is not None and parser.places.fullmatch(name) for parser in STATUS_PARSERS)
 
 
 def parse_job_name(name: str) -> str:
     """Return the job name that belongs to the name of a pod group; for most schedulers both are equal."""
-    for words in WORDS:
-        if words.groups is not None and (match := words.groups.fullmatch(name)) is not None:
+    for parser in STATUS_PARSERS:
+        if parser.groups is not None and (match := parser.groups.fullmatch(name)) is not None:
             return match["job"]
     return name
 
 
 def is_controller_managed(group: PodGroup) -> bool:
     """True if a controller, not the scheduler that places the pods, writes the status of the pod group."""
-    return any(group.api == words.api and words.controlled for words in WORDS)
+    return any(group.api == parser.api and parser.controlled for parser in STATUS_PARSERS)
 
 
 def get_deactivation(group: PodGroup) -> Manifest | None:
     """Return the patch of a pod group that stops its queue from admitting the job; None if there is none."""
-    return next((words.deactivation for words in WORDS if group.api == words.api), None)
+    return next((parser.deactivation for parser in STATUS_PARSERS if group.api == parser.api), None)
 
 
 def has_queue_position(group: PodGroup) -> bool:
     """True if the pod group waits in an ordered queue, so that it has a position."""
-    return bool(group.queue) and any(group.api == words.api and words.queued(group) for words in WORDS)
+    return bool(group.queue) and any(
+        group.api == parser.api and parser.queued(group) for parser in STATUS_PARSERS
+    )

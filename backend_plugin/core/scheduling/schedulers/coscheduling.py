@@ -35,7 +35,7 @@ def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
     return adapter.SchedulingFields(
         scheduling_policy={**minimum, **_build_timeout_field(gang)},
         priority_class_name=gang.priority_class_name,
-        other_words={_LABEL: gang.name},
+        permitted_values={_LABEL: gang.name},
     )
 
 
@@ -151,7 +151,7 @@ def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
             )
 
 
-_WORDS: Final = StatusParser(
+_STATUS_PARSER: Final = StatusParser(
     api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
 )
 
@@ -164,7 +164,7 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     understands=frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME}),
     keys=(f"{_GROUP}/",),
     gang_keys=(_OLD, f"{_OLD}/name", _LABEL),
-    words=_WORDS,
+    status_parser=_STATUS_PARSER,
 )
 ADAPTERS: Final = adapter.build_adapters(
     _BY_OPERATOR,

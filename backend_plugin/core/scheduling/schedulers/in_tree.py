@@ -25,4 +25,4 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
     return None
 
 
-WORDS: Final = StatusParser(api="scheduling.k8s.io", group=_find_group_reason)
+STATUS_PARSER: Final = StatusParser(api="scheduling.k8s.io", group=_find_group_reason)

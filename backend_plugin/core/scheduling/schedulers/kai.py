@@ -146,7 +146,7 @@ ADAPTERS: Final = {
         groups=adapter.SchedulerResource(group=_API, version="v2alpha2", plural="podgroups", kind="PodGroup"),
         scheduler_name="kai-scheduler",
         understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
-        words=StatusParser(
+        status_parser=StatusParser(
             api=_API,
             message=_parse_message,
             group=_find_group_reason,

@@ -38,7 +38,7 @@ def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
     return adapter.SchedulingFields(
         scheduling_policy=policy,
         priority_class_name=gang.priority_class_name,
-        other_words={_GROUP: gang.name, _QUEUE: gang.queue},
+        permitted_values={_GROUP: gang.name, _QUEUE: gang.queue},
     )
 
 
@@ -47,7 +47,7 @@ def _build_backend_fields(gang: GangSpec) -> adapter.SchedulingFields:
         scheduler_name=gang.scheduler_name,
         priority_class_name=gang.priority_class_name,
         pod_annotations=lambda member: {_GROUP: gang.name, _ROLE: member.name},
-        other_words={_QUEUE: gang.queue},
+        permitted_values={_QUEUE: gang.queue},
     )
 
 
@@ -153,7 +153,7 @@ def _find_latest_shortage(observed: Observed) -> tuple[Event, SchedulerMessage] 
     return max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message), default=None)
 
 
-_WORDS: Final = StatusParser(
+_STATUS_PARSER: Final = StatusParser(
     api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
 )
 
@@ -167,7 +167,7 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
     keys=(_GROUP, "volcano.sh/", f"{_API}/"),
     gang_keys=(_GROUP,),
-    words=_WORDS,
+    status_parser=_STATUS_PARSER,
     queues=adapter.SchedulerResource(
         group=_API,
         plural="queues",

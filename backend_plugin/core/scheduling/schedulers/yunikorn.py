@@ -43,7 +43,7 @@ def _build_fields(gang: GangSpec) -> adapter.SchedulingFields:
         priority_class_name=gang.priority_class_name,
         pod_labels=omit_empty(labels),
         pod_annotations=build_annotations,
-        other_words={**labels, "applicationId": gang.name, "queue": gang.queue},
+        permitted_values={**labels, "applicationId": gang.name, "queue": gang.queue},
     )
 
 
@@ -219,7 +219,7 @@ ADAPTERS: Final = {
         program=_NAME,
         scheduler_name=_NAME,
         understands=frozenset({adapter.QUEUE, adapter.TIMEOUT, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
-        words=StatusParser(
+        status_parser=StatusParser(
             message=_parse_message,
             events=_iter_event_reasons,
             notes=_iter_warnings,
