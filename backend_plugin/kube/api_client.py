@@ -27,12 +27,13 @@ _BACKGROUND_AT_A_TIME: Final = 16
 """The maximum number of concurrent background requests. On a busy API server, more of them would not
 finish sooner, and would delay a CreateTask."""
 _OF_ONE_NAMESPACE: Final = 0.75
-"""The share of the slots for one namespace. If all requests of a namespace hang, as behind a webhook that
-does not respond, other namespaces still get slots."""
+"""The maximum share of the slots for requests of one namespace. Other namespaces still get slots if all these
+requests hang, for example because a webhook does not respond."""
 _ATTEMPT: Final = 4.0
-"""The timeout in seconds of one attempt; after a dead connection, time for a second attempt remains."""
+"""The timeout in seconds of one attempt. It leaves time for a second one if the first connection is dead."""
 # Seconds for which a request is repeated after a 403: a new RBAC rule takes about a second to take effect in
-# all API servers. CreateTask waits longer for a pod group (`reconciler.ACCOMPANY_CALL`), so it gets the 403.
+# all API servers. A CreateTask waits longer for its pod group (`reconciler.ACCOMPANY_CALL`), so it receives
+# this error.
 _DENIED: Final = 1.5
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
@@ -185,7 +186,7 @@ class ApiClient:
         async with lane.get_namespace_slots(request), lane.slots:
             # The time for which requests wait in the queue does not count.
             state.deadline += loop.time() - requested_at if lane.is_long else 0.0
-            # If the limit is not long, `fetch_decoded` applies the timeout.
+            # If `is_long` is False, `fetch_decoded` applies the timeout.
             async with timeout(state.deadline - loop.time() if lane.is_long else None):
                 body = await self.send_once(request, min(_ATTEMPT, self._patience))
             try:
@@ -195,7 +196,7 @@ class ApiClient:
                 raise state.error from malformed
 
     async def send_once(self, request: ApiRequest, seconds: float = _PAGE) -> bytes:
-        """Return the response body. Retry only once, after 401, with reloaded credentials.
+        """Send a request and return the response body. Retry only once, after a 401, with new credentials.
 
         Raises:
             ApiError: If the API server returned an error.

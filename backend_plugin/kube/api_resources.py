@@ -53,7 +53,7 @@ class ApiResource:
 
 
 def build_api_resource(resource: JobResource | SchedulerResource) -> ApiResource:
-    """Return the group, version and plural of a resource of jobs or of a scheduler as an `ApiResource`."""
+    """Convert the resource of a kind of job, or of a scheduler, to an `ApiResource`."""
     return ApiResource(group=resource.group, version=resource.version, plural=resource.plural)
 
 
@@ -87,7 +87,7 @@ EVENTS: Final = ApiResource(group="", version="v1", plural="events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedKind:
-    """A kind of objects that are listed and watched, or only those of its objects that `query` selects."""
+    """A kind of object that is listed and watched. `query` may select only some of the objects."""
 
     record: type[Record]
     resource: ApiResource
@@ -119,9 +119,9 @@ def _read_own_group(manifest: Manifest) -> PodGroup | None:
     """Return the record of a pod group; None for a PodGroup that is not related to a job of this backend.
 
     If an owner of the group has the name of such a job, the record gets this name, because Kueue and KAI give
-    their groups other names. Otherwise, the group belongs to no such job, and its record has `foreign` set.
-    Such records are those of Workloads, which may be ahead of a job in its queue, and of PodGroups that have
-    the name of such a job.
+    their groups other names. Otherwise, the group belongs to no such job. It then only has a record, with
+    `foreign` set, if it is a Workload, which may be ahead of a job in its queue, or a PodGroup with the name
+    of such a job.
     """
     for each in get_mappings(manifest, "metadata", "ownerReferences"):
         owner = get_text(each, "name")

@@ -23,9 +23,10 @@ class UnknownFact(Exception):
 
 
 def build_capabilities(facts: Mapping[str, Any], kinds: Iterable[str]) -> Capabilities:
-    """Return the capabilities from `facts`, whose keys are fields of `Capabilities` or names of schedulers.
+    """Return the capabilities that `facts` describes.
 
-    `kinds` are the names of these schedulers; the fact of a scheduler is the names of its queues.
+    A key of `facts` is a field of `Capabilities`, or the name of a scheduler in `kinds`. The value for a
+    scheduler is the names of its queues.
 
     Raises:
         ClusterUnavailable: If the value of a fact is this error, because its request failed transiently.

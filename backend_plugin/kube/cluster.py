@@ -175,7 +175,7 @@ class KubernetesCluster:
         await self._patch_object(get_resource(manifest), _get_name(manifest), patch)
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return the objects that jobs need before their creation, such as runtimes; see `Cluster`."""
+        """Return the objects, such as runtimes, that were created before their jobs; see `Cluster`."""
         return await self.inventory.list_prerequisites()
 
     async def delete_companion(self, manifest: Manifest) -> None:
@@ -311,7 +311,7 @@ class KubernetesCluster:
         for kind in KINDS:
             gatherings.setdefault(kind.record, MergedKind(sink, kind.record))
         jobs, pods = gatherings[Job].complete, gatherings[Pod].complete
-        # Events follow pods: only a placeholder pod itself contains the name of its job, its events do not.
+        # List events after pods: a placeholder pod contains the name of its job, but its events do not.
         after: dict[type[Record], tuple[asyncio.Event, ...]] = {PodGroup: (jobs,), Event: (jobs, pods)}
         places = [
             WatchTarget(

@@ -150,7 +150,10 @@ class Connection:
         await self._refresh_credentials()
 
     async def _refresh_credentials(self) -> None:
-        """Reload old credentials, once for all callers; the timeout of one caller does not cancel this."""
+        """Reload the credentials if they are old.
+
+        Concurrent callers share one reload, which continues when the timeout of a caller expires.
+        """
         if self._loading is None and time.monotonic() - self._loaded > _RELOAD:
             self._loading = asyncio.create_task(self._reload_credentials())
         if self._loading is not None:

@@ -125,10 +125,10 @@ class ContainerLog:
         return LogLine(time=time, text=f"{text} [{cut} bytes more]" if cut else text)
 
     def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
-        """Raise `trouble`, or return if the log should be requested again.
+        """Count a failure. Raise `trouble`, unless the log should be requested again.
 
-        That is the case if the client follows the log, the error is transient (`passing`), and there were
-        fewer than `_MAX_FAILURES` errors since the last line.
+        It should be requested again if the client follows the log, the error is transient (`passing`), and
+        there were fewer than `_MAX_FAILURES` errors since the last line.
         """
         self._failures += 1
         if not (self._request.follow and passing) or self._failures >= _MAX_FAILURES:

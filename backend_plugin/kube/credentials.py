@@ -213,7 +213,10 @@ def _format_plugin_error(loader: Any, error: str) -> str:
 
 
 def _format_load_error(error: Exception) -> str:
-    """Return the text of an error of the official package, which calls a file without a context invalid."""
+    """Return the text of an error of the official package.
+
+    Replace the text if a context is missing, because the package then calls the file invalid.
+    """
     text = str(error)
     # "Expected object with name CONTEXT in FILE/contexts list"
     context, _, place = text.partition("Expected object with name ")[2].partition(" in ")

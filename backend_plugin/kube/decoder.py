@@ -1,4 +1,4 @@
-"""The types into which API responses are parsed. `json_decoder` and `pod_decoder` parse them."""
+"""The types into which `json_decoder` and `pod_decoder` parse API responses."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ _LONGEST_ASKED: Final = 60.0
 """The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
 """
 _MAX_FAILURES: Final = 3
-"""The number of failed watches in a row before a new list; the list skips a change that breaks the watch."""
+"""The number of failed watches in a row before a new list, which skips a change that may break the watch."""
 _WATCH: Final = (300.0, 600.0)
 """The bounds in seconds of `timeoutSeconds` of a watch. A random value keeps watches from ending together.
 """
@@ -98,8 +98,8 @@ class ListWatch:
         """Record a transient error or a missing response.
 
         After a pause, the next step repeats the request for the page or the watch. After `_MAX_FAILURES`
-        failed watches in a row, it starts a new list instead. The pause lasts at least `at_least` seconds, of
-        which at most `_LONGEST_ASKED` count.
+        failed watches in a row, it starts a new list instead. The pause lasts at least `at_least` or
+        `_LONGEST_ASKED` seconds, whichever is shorter.
         """
         self._failures += 1
         if self._failures >= _MAX_FAILURES and not self._rest:

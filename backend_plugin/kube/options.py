@@ -19,6 +19,6 @@ class KubernetesOptions:
     """Seconds without data after which a watch is restarted. The API server sends a bookmark each minute if
     there are no changes. A watch of a kind without bookmarks continues from its last version."""
     patience: float = 6.0
-    """The total time in seconds for one API request, with its retries. CreateTask has seven seconds."""
+    """The total time in seconds for one API request, with its retries. A CreateTask may take only 7 s."""
     refused_pause: float = 60.0
     """Seconds between two requests for a resource that is absent or forbidden."""

@@ -45,7 +45,7 @@ class Permissions:
         return sentence
 
     def build_unavailable(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
-        """Return a transient error, even if `rule` is missing: an admin may add it before a retry."""
+        """Return a transient error for a response. A missing `rule` is transient too: an admin may add it."""
         if answer.is_not_authorized:
             return ClusterUnavailable(self.record_missing(rule, answer.message))
         return ClusterUnavailable(f"the API server answers {answer}")

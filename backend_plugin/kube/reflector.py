@@ -55,7 +55,7 @@ class WatchTarget:
     namespace: str
     """The watched namespace; empty for all namespaces."""
     part: KindPart
-    """The receiver of the records: the part of this namespace in the records of the kind."""
+    """The receiver of the records. They are merged with those of the other reflectors for the same kind."""
     watch_status: WatchStatus
     after: Sequence[asyncio.Event] = ()
     """The reflector starts when all these events are set."""
@@ -186,7 +186,8 @@ class Reflector:
         began = loop.time()
         async with self._api.open_stream(self._build_request(query), self._options.silence) as stream:
             self._record_granted("watch")
-            if self._kind.record not in _WITH_BOOKMARKS:  # Without bookmarks, no data may arrive for long.
+            # Without bookmarks, a working watch may receive no data for a long time.
+            if self._kind.record not in _WITH_BOOKMARKS:
                 self._receive()
             if not self._is_stalled:
                 self._set_state(WatchState.SYNCED)
@@ -277,7 +278,7 @@ class Reflector:
 
     def _set_state(self, state: WatchState, failure: str = "") -> None:
         self._state = state
-        # Errors about missing jobs do not name other kinds, such as PodGroups, which need not be readable.
+        # Other kinds, such as PodGroups, are not shown: the server starts without permission to list them.
         shown = failure if self._kind.record in (Job, Pod) else ""
         self._place.watch_status.set_state(str(self._kind), self._place.namespace, state, shown)
 

@@ -19,7 +19,7 @@ class MergedKind:
         """Set when the consumer of the watch has received all records."""
         self._parts: list[KindPart] = []
         self.is_retaining = False
-        """True if the parts keep their records, because each snapshot has the records of several parts."""
+        """True if the parts keep their records after a snapshot, because the next one needs them again."""
 
     def add_part(self) -> "KindPart":
         """Create and return a `KindPart` for one more reflector; only before any reflector gets records."""
