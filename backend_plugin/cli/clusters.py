@@ -66,7 +66,7 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
             inventory=kubernetes.inventory,
             platform=platform,
             executions=kubernetes,
-            capabilities=kubernetes.looking,
+            capabilities=kubernetes.discovery,
             watch_status=kubernetes.watch_status,
             now=kubernetes.clock.get_current_time,
         )

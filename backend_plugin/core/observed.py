@@ -236,5 +236,5 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error_files: tuple[ErrorFile, ...] = ()
     outputs: bool | None = None
     """True if ``outputs.pb`` exists; None if not checked."""
-    looking: bool = False
+    reading_outputs: bool = False
     """True while the error files and outputs are being read."""

@@ -92,12 +92,12 @@ async def _collect_from_api(
         now=clock.get_current_time(),
         objects={Subject.GROUPS: groups},
     )
-    reader, looking = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
+    reader, discovery = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
     facts = await _with_job_kinds(api, facts)
     platform = wish.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
     facts = _with_documents(await _with_query_results(reader, facts, rows))
-    facts = task_planner.add_plan(wish, facts, await _fetch_capabilities(looking, wish))
+    facts = task_planner.add_plan(wish, facts, await _fetch_capabilities(discovery, wish))
     schedulers = [facts.gang.scheduler, *([ADMISSION_SCHEDULER] if facts.gang.local_queue else ())]
     gangs = [each for name in schedulers for each in queries.build_gang_queries(name, facts.namespace)]
     facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
@@ -133,14 +133,14 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
     return replace(facts, objects={**facts.objects, **objects}, unseen={**facts.unseen, **failures})
 
 
-async def _fetch_capabilities(looking: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
+async def _fetch_capabilities(discovery: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
     """Return the gang capabilities of the cluster, or `NOTHING` if they cannot be read.
 
     The error is ignored, because the other requests of the doctor (see the module `queries`) report it.
     """
     platform = wish.settings.kfpytorch
     try:
-        return await looking.fetch_capabilities(
+        return await discovery.fetch_capabilities(
             wish.run.namespace,
             examines_gangs=not platform.gang.is_unconfigured,
             tries_pod=platform.gang.needs_detection,

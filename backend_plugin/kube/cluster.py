@@ -73,7 +73,7 @@ class KubernetesCluster:
         self._permissions = Permissions()
         self._owners = OwnerFinder(self._api, self._permissions, options.refused_pause)
         self.watch_status: Final = WatchStatus()
-        self.looking: Final = CapabilityDiscovery(self._api, self._permissions, options)
+        self.discovery: Final = CapabilityDiscovery(self._api, self._permissions, options)
         self.inventory: Final = ObjectLister(self._api, self._permissions, options)
 
     @classmethod

@@ -341,7 +341,7 @@ class Cache:
     def set_task_outputs(self, entry: CachedJob, files: Sequence[ErrorFile], *, outputs: bool | None) -> None:
         """Store the error files of a job, and whether its outputs exist (None: they could not be read)."""
         entry.error_files, entry.outputs = tuple(files), outputs
-        entry.looking, entry.read = False, True
+        entry.reading_outputs, entry.read = False, True
         self._notify_listeners(entry)
 
     def forget(self, entry: CachedJob) -> None:

@@ -29,9 +29,10 @@ class CachedJob:
     """The observed state of one job."""
 
     __slots__ = (
-        "accompanied", "answer", "error_files", "events", "gone", "job", "logged_phase", "looking", "name",
-        "namespace", "origin", "output_prefix", "outputs", "pod_groups", "pods", "queue", "queues", "read",
-        "steady", "stopped", "turned", "unconfirmed", "undisturbed", "unmeasured", "version", "warned",
+        "accompanied", "answer", "error_files", "events", "gone", "job", "logged_phase", "name",
+        "namespace", "origin", "output_prefix", "outputs", "pod_groups", "pods", "queue", "queues",
+        "read", "reading_outputs", "steady", "stopped", "turned", "unconfirmed", "undisturbed",
+        "unmeasured", "version", "warned",
     )  # fmt: skip
 
     def __init__(self, namespace: str, name: str, queues: QueuePositions | None = None) -> None:
@@ -47,11 +48,11 @@ class CachedJob:
         self.error_files: tuple[ErrorFile, ...] = ()
         self.outputs: bool | None = None
         """True if outputs exist; None before they have been read, or if that is not possible."""
-        self.looking = self.read = self.unconfirmed = self.accompanied = self.warned = False
-        """`looking`: the outputs are being read. `read`: the outputs have been read. `unconfirmed`: a list
-        does not contain the job, and the API server has not confirmed its deletion. `accompanied`: the
-        companion objects of the job (such as its pod group) exist, but may not be in the cache yet.
-        `warned`: the events for the warnings have been written."""
+        self.reading_outputs = self.read = self.unconfirmed = self.accompanied = self.warned = False
+        """`reading_outputs`: the outputs are being read. `read`: the outputs have been read.
+        `unconfirmed`: a list does not contain the job, and the API server has not confirmed its deletion.
+        `accompanied`: the companion objects of the job (such as its pod group) exist, but may not be in the
+        cache yet. `warned`: the events for the warnings have been written."""
         self.logged_phase: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
@@ -129,7 +130,7 @@ class CachedJob:
             pod_groups=groups,
             error_files=self.error_files,
             outputs=self.outputs,
-            looking=self.looking,
+            reading_outputs=self.reading_outputs,
         )
         return table.interpret(observed)
 

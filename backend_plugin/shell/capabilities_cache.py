@@ -95,7 +95,7 @@ class CapabilitiesCache:
         self._decides = gang.needs_detection or selects_dialect
         self._first = namespaces or _FIRST
         self._entries: dict[str, _CacheEntry] = {}
-        self._looking: dict[str, asyncio.Task[Capabilities]] = {}
+        self._fetches: dict[str, asyncio.Task[Capabilities]] = {}
         self._logged: dict[tuple[str, str, str], Sequence[str]] = {}
 
     async def run(self) -> None:
@@ -107,7 +107,7 @@ class CapabilitiesCache:
                 await asyncio.sleep(REFRESH_SECONDS)
                 await self._refresh_all()
         finally:
-            await cancel_and_wait([*self._looking.values()])
+            await cancel_and_wait([*self._fetches.values()])
 
     async def _refresh_all(self) -> None:
         for namespace, cached in [*self._entries.items()]:
@@ -163,14 +163,14 @@ class CapabilitiesCache:
 
     async def _fetch_shared(self, namespace: str) -> Capabilities:
         """Discover what the cluster supports; concurrent callers for a namespace share one discovery."""
-        task = self._looking.get(namespace)
+        task = self._fetches.get(namespace)
         if task is None:
-            task = self._looking[namespace] = asyncio.ensure_future(self._fetch_capabilities(namespace))
+            task = self._fetches[namespace] = asyncio.ensure_future(self._fetch_capabilities(namespace))
             task.add_done_callback(lambda done: self._on_fetch_done(namespace, done))
         return await asyncio.shield(task)
 
     def _on_fetch_done(self, namespace: str, done: "asyncio.Task[Capabilities]") -> None:
-        del self._looking[namespace]
+        del self._fetches[namespace]
         if not done.cancelled():
             done.exception()  # Mark the exception as retrieved, because all callers may be gone.
 

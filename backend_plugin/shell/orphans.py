@@ -63,8 +63,8 @@ class OrphanCollector:
         """
         # Jitter, so that servers that started together do not scan together.
         look = self._look * (0.9 + random.random() / 5)  # noqa: S311 - not a secret.
-        looking = [_run_periodically(look, self._scan)] if look else []
-        await run_until_first_exit(_run_periodically(self._settle, self._record_owners), *looking)
+        scans = [_run_periodically(look, self._scan)] if look else []
+        await run_until_first_exit(_run_periodically(self._settle, self._record_owners), *scans)
 
     # ---- requested jobs
 

@@ -56,7 +56,7 @@ class OutputCollector:
 
     def on_change(self, entry: CachedJob) -> None:
         """Start to read the outputs of a job if it has ended and they have not been read."""
-        if entry.read or entry.looking or not cleanup.is_finished(entry.get_observed_state()):
+        if entry.read or entry.reading_outputs or not cleanup.is_finished(entry.get_observed_state()):
             return
         prefix = entry.output_prefix
         if prefix and not prefix.startswith(names.NO_OUTPUTS):
@@ -67,7 +67,7 @@ class OutputCollector:
             log.warning(_NOT_READ, extra=entry.log_fields)
             self._set_outputs(entry, _UNREAD)
             return
-        entry.looking = True
+        entry.reading_outputs = True
         # The key is the entry, because a later job of the same name has an entry of its own.
         self.orders.submit(
             ("read_outputs", entry), lambda: self._read_outputs(entry, prefix), entry.log_fields

@@ -260,7 +260,7 @@ class Reconciler:
             return
         if entry.unconfirmed:
             self._submit("confirm_deleted", entry, lambda: self._confirm_deleted(entry))
-        if entry.job is not None and not entry.looking:
+        if entry.job is not None and not entry.reading_outputs:
             self._reconcile_existing(entry, entry.job, level)
 
     def _reconcile_existing(self, entry: CachedJob, job: Job, level: int) -> None:

@@ -59,7 +59,7 @@ def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, r
     replica = failure.replica or "a replica"
     replica = replica if failure.rank is None else f"rank {failure.rank} ({replica})"
     verdict = f"{replica} failed: {death.summary}".replace("\n", " ")[:_FIRST_LINE]
-    others = status.dead - 1
+    others = status.terminated - 1
     return join_lines(
         f"{verdict}{_find_location(failure)} ({death.cause.value})",
         _format_details(death),

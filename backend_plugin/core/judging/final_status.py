@@ -57,10 +57,10 @@ def build_final_status(
         has_run=True,
         replaced=replica_pods.list_replaced(pods, job) if job else (),
         death=root_cause.with_early_exits(root_cause.select_root_cause(ends, ended), pods, total),
-        dead=len({death.failure.replica for death in ends}),
+        terminated=len({death.failure.replica for death in ends}),
         unsettled=is_unsettled,
         outputs=observed.outputs,
-        looking=observed.looking,
+        reading_outputs=observed.reading_outputs,
     )
 
 

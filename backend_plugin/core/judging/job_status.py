@@ -69,12 +69,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     notes: tuple[JobWarning, ...] = ()
     death: ReplicaTermination | None = None
     """The termination that is the root cause of the job's end; None if unknown or the job has not ended."""
-    dead: int = 0
+    terminated: int = 0
     """The number of replicas that failed or were stopped; 0 if the job has not ended."""
     unsettled: bool = False
     """True if the job succeeded, but a restarted replica with an old error file has not ended."""
     outputs: bool | None = None
-    looking: bool = False
+    reading_outputs: bool = False
     """True while the error files and outputs of the job are being read."""
 
     @property

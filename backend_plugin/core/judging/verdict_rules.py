@@ -32,7 +32,7 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
     if recorded is not None and (status.state is not JobState.SUCCEEDED or status.death is not None):
         phase = Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED
         return _build_verdict(phase, recorded.reason, recorded.message, recorded.cause)
-    if status.looking and status.state.is_finished:
+    if status.reading_outputs and status.state.is_finished:
         text = "the job has ended; its remaining state is being read"
         return _build_verdict(Phase.RUNNING, "CollectingOutputs", text)
     match status.state:

@@ -170,7 +170,7 @@ async def connected(
 ) -> AsyncIterator[Served]:
     """Run a connector that is ready; `detects` lets it detect gang schedulers. It ends as if killed."""
     async with opened(options(server, folder)) as cluster:
-        source = cluster.looking if detects else None
+        source = cluster.discovery if detects else None
         async with serving(folder, cluster, platform, capabilities=source) as here:
             await wait_until(here.cache.ready.is_set)
             yield here

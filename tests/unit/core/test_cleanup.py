@@ -125,7 +125,7 @@ def test_success_before_the_verdict_takes_effect_counts():
 
 def test_terminal_verdict_is_reported_after_the_task_outputs_are_read():
     observed = observe(job(RUNNING, FAILED), build_ended_pod("master-0", 1))
-    assert judged(structs.replace(observed, looking=True))[0].phase is Phase.RUNNING
+    assert judged(structs.replace(observed, reading_outputs=True))[0].phase is Phase.RUNNING
     assert judged(observed)[0].phase is Phase.FAILED
 
 

@@ -12,7 +12,7 @@ from backend_plugin.embedded.workqueue import FAILED, WorkQueue, compute_retry_d
 ONE, TWO = Key("PyTorchJob", "a", "one"), Key("PyTorchJob", "a", "two")
 
 
-class Looking:
+class Reconciler:
     """A function that returns the given results in order, then None. It sets `done` after the last one."""
 
     def __init__(self, *answers):
@@ -37,11 +37,11 @@ async def settled():
 
 
 async def test_key_that_is_added_twice_is_processed_once():
-    looking = Looking()
+    reconciled = Reconciler()
     for key in (ONE, TWO, ONE):
-        looking.work.add(key)
+        reconciled.work.add(key)
     await settled()
-    assert looking.keys == [ONE, TWO]
+    assert reconciled.keys == [ONE, TWO]
 
 
 async def test_key_that_is_added_during_its_processing_is_processed_again():
@@ -60,33 +60,33 @@ async def test_key_that_is_added_during_its_processing_is_processed_again():
 
 async def test_failed_key_is_retried_until_it_succeeds_and_a_due_key_processed_again():
     for answers in ((FAILED, FAILED, None), (system_clock() + timedelta(seconds=0.01), None)):
-        looking = Looking(*answers)
-        looking.work.add(ONE)
-        await looking.done.wait()
+        reconciled = Reconciler(*answers)
+        reconciled.work.add(ONE)
+        await reconciled.done.wait()
         await asyncio.sleep(0.05)
-        assert looking.keys == [ONE] * len(answers)
+        assert reconciled.keys == [ONE] * len(answers)
 
 
 async def test_closed_queue_processes_nothing():
-    looking = Looking(system_clock() + timedelta(seconds=0.01), FAILED)
-    looking.work.add(ONE)
-    looking.work.add(TWO)
+    reconciled = Reconciler(system_clock() + timedelta(seconds=0.01), FAILED)
+    reconciled.work.add(ONE)
+    reconciled.work.add(TWO)
     await settled()
-    looking.work.close()
-    before = [*looking.keys]  # On a busy machine, a retry may be due already.
-    looking.work.add(ONE)
+    reconciled.work.close()
+    before = [*reconciled.keys]  # On a busy machine, a retry may be due already.
+    reconciled.work.add(ONE)
     await asyncio.sleep(0.05)
-    assert (before[:2], looking.keys) == ([ONE, TWO], before)
+    assert (before[:2], reconciled.keys) == ([ONE, TWO], before)
 
 
 async def test_unexpected_exception_is_reported_and_its_key_retried_after_the_others():
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    looking = Looking(ZeroDivisionError(), None, None)
-    looking.work.add(ONE)
-    looking.work.add(TWO)
-    await looking.done.wait()
-    assert looking.keys == [ONE, TWO, ONE]
+    reconciled = Reconciler(ZeroDivisionError(), None, None)
+    reconciled.work.add(ONE)
+    reconciled.work.add(TWO)
+    await reconciled.done.wait()
+    assert reconciled.keys == [ONE, TWO, ONE]
     assert [type(each["exception"]) for each in reported] == [ZeroDivisionError]
 
 

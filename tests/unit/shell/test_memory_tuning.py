@@ -57,11 +57,11 @@ async def test_objects_present_after_the_sync_are_frozen(gc_as_before):
     # The interpreter may have frozen objects itself; Python 3.12 freezes a few hundred.
     at_first = gc.get_freeze_count()
     filled = asyncio.Event()
-    looking = asyncio.create_task(memory_tuning.tune_collector(filled))
+    tuning = asyncio.create_task(memory_tuning.tune_collector(filled))
     await asyncio.sleep(0)
     (often, *_), frozen = gc.get_threshold(), gc.get_freeze_count()
     filled.set()
-    await looking
+    await tuning
     # With a larger threshold, uncollected reference cycles would take too much memory.
     assert (700 < often < 100_000, gc.isenabled(), frozen) == (True, True, at_first)
     assert gc.get_freeze_count() > at_first + 1_000
