@@ -25,23 +25,23 @@ class RequestFailed(BackendError):
 
 
 class ServerNotFound(RequestFailed):
-    """The error that no server runs or is reachable."""
+    """Raised if no server runs, or if the server is not reachable."""
 
 
 class TokenRejected(RequestFailed):
-    """The error that the server does not accept the token, or that the token is malformed."""
+    """Raised if the server does not accept the token, or if the token is malformed."""
 
 
 class MethodNotFound(RequestFailed):
-    """The error that the gRPC server does not implement the called method."""
+    """Raised if the gRPC server does not implement the called method."""
 
 
 class DeadlineExceeded(RequestFailed):
-    """The error that the call did not end within its timeout."""
+    """Raised if a call did not end within its timeout."""
 
 
 class NotFound(RequestFailed):
-    """The error that no job or runtime has the name; the message suggests other names."""
+    """Raised if no job or runtime has the requested name; the message suggests other names."""
 
 
 _KINDS: Final = {"NOT_FOUND": NotFound, "DEADLINE_EXCEEDED": DeadlineExceeded}

@@ -16,7 +16,7 @@ def find_server(server: Address) -> Server:
     of this user.
 
     Raises:
-        ServerNotFound: If no server runs with that state directory, or with the one that is the address.
+        ServerNotFound: If no server runs with that state directory, or with one that the address names.
         RequestFailed: If the token or a file for TLS is unusable.
     """
     requested = server if isinstance(server, Server) else Server(address=server)
@@ -28,7 +28,7 @@ def find_server(server: Address) -> Server:
 
 
 def _is_state_directory(named: str) -> bool:
-    """True if the text is a directory, or a path that may not exist; other addresses contain a colon."""
+    """True if the text is an existing directory or looks like a path: it contains a slash and no colon."""
     return Path(named).is_dir() or ("/" in named and ":" not in named)
 
 

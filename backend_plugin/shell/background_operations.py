@@ -22,7 +22,8 @@ Key: TypeAlias = tuple[object, ...]
 """The kind of the operation, then the values that identify its target."""
 
 DELETE_JOB: Final = "delete_job"
-"""The kind of operations that no other server repeats: the cluster has no record of a requested deletion."""
+"""The kind of the operations that delete jobs. A deletion that the cluster has not accepted is not recorded
+there, so no other server repeats it."""
 FIRST_PAUSE: Final = 0.2
 """Seconds before the first retry. The pause doubles before each further retry, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 30.0
@@ -42,7 +43,7 @@ class BackgroundOperations:
         self._settling = asyncio.Event()
 
     def find_error(self, order: asyncio.Task[None]) -> ClusterUnavailable | None:
-        """Return the last error of a running operation, whose task is `order`; None if no try has failed."""
+        """Return the last error of the running operation with the task `order`; None if no try has failed."""
         return self._errors.get(order)
 
     def __len__(self) -> int:
@@ -109,9 +110,10 @@ class BackgroundOperations:
                 log.warning(why, DELETE_JOB, extra=self._interrupted[key][1])
 
     async def resubmit_deletions(self, seconds: float) -> None:
-        """Restart all deletions of jobs that were cancelled, for example because their event loop has ended.
+        """Restart the job deletions that were interrupted, for example by the end of their event loop.
 
-        Before that, cancel all operations that still run. Then wait for the deletions up to `seconds`.
+        First cancel all operations that still run. Running deletions are then restarted, too. After the
+        restart, wait for the deletions for up to `seconds`.
         """
         await self._cancel_all()
         for key, (order, fields) in [*self._interrupted.items()]:

@@ -27,8 +27,9 @@ _ROUTINE: Final = (
     | {"SuccessfulCreatePod", "SuccessfulDeletePod", "SuccessfulCreateService", "SuccessfulDeleteService"},
     {"Started", "Killing"},
 )
-"""Reasons of events that are dropped first. A large job has several of them for each pod, and must not lose
-the preemption of a pod to them. Those in the second set show that a pod has run, so they are kept longer."""
+"""Reasons of routine events, which are dropped first. A large job has several of them for each pod, and they
+must not displace other events, such as a preemption. The events of the second set show that a pod has run, so
+they are kept longer."""
 # Maximum number of gone jobs in the cache, because a user can create and delete any number of jobs. A job
 # takes five kilobytes or more. For a job that is no longer in the cache, the API server and the object store
 # are queried again.
@@ -194,7 +195,7 @@ class Cache:
 
     def _put_group(self, namespace: str, cached: CachedJob | None, group: PodGroup) -> CachedJob | None:
         self._queues.put_group(namespace, group)
-        # A foreign Workload only counts in its queue. It belongs to no job, even if it has the name of one.
+        # A foreign Workload only affects queue positions. It belongs to no job, even if it has a job's name.
         if cached is None or (group.foreign and group.kind != "PodGroup"):
             return None
         cached.pod_groups = (*(each for each in cached.pod_groups if _is_other(each, group)), group)

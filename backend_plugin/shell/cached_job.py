@@ -56,7 +56,7 @@ class CachedJob:
         self.logged_phase: Phase | None = None
         """The phase that was logged last."""
         self.steady: tuple[Job, datetime] | None = None
-        """The running job, if its last reconciliation required no work; and the time until this holds."""
+        """The running job, if its last reconciliation required no work, and the time when that may change."""
         self.undisturbed: tuple[Pod, ...] = ()
         """The pods when all replicas were last found running; empty after a change that requires work."""
         self.stopped: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class CachedJob:
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that the job owns, except those that only reserve capacity; all if the job is unknown."""
+        """The pods that the job owns, without placeholder pods; all its pods if the job itself is unknown."""
         job = self.job
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 
