@@ -146,10 +146,12 @@ def has_unobserved_termination(observed: Observed) -> bool:
     job_status = status.compute_status(observed, {})
     if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:
         return False
-    death = job_status.death
-    if death is None:
+    termination = job_status.root_cause
+    if termination is None:
         return True
-    return not root_cause.is_possible_cause(death) and any(map(terminations.is_pod_alive, job_status.pods))
+    return not root_cause.is_possible_cause(termination) and any(
+        map(terminations.is_pod_alive, job_status.pods)
+    )
 
 
 def decide_job_event(observed: Observed, rules: JudgingContext, now: datetime) -> JobEventDecision | None:

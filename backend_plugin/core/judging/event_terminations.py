@@ -32,10 +32,12 @@ def list_event_terminations(
     existing = {pod.name for pod in pods}
     last: dict[str, ReplicaTermination] = {}
     for event in (each for each in events if _is_recent(each, ended)):
-        death = _find_event_termination(event, exit_codes, launcher=launcher)
-        if death is not None and death.pod not in existing:
-            last[death.pod] = max(
-                last.get(death.pod, death), death, key=lambda each: (each.failure.time_ns, each.summary)
+        termination = _find_event_termination(event, exit_codes, launcher=launcher)
+        if termination is not None and termination.pod not in existing:
+            last[termination.pod] = max(
+                last.get(termination.pod, termination),
+                termination,
+                key=lambda each: (each.failure.time_ns, each.summary),
             )
     return list(last.values())
 

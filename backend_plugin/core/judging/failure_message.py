@@ -35,60 +35,60 @@ _FIRST_LINE: Final = 300
 _MORE: Final = 300
 
 
-def get_termination_reason(death: ReplicaTermination) -> str:
+def get_termination_reason(termination: ReplicaTermination) -> str:
     """Return the reason of a termination in one word, such as ``ValueError`` or ``OOMKilled``.
 
     It is the exception class, ``Deleted`` for a replica that was stopped without an exit code, Kubernetes'
     reason, the signal or ``ExitCode``. The first that applies counts.
     """
-    if death.failure.exception:
-        return death.failure.exception.rpartition(".")[2]
-    if death.failure.stopped and not death.failure.exit_code:
+    if termination.failure.exception:
+        return termination.failure.exception.rpartition(".")[2]
+    if termination.failure.stopped and not termination.failure.exit_code:
         return "Deleted"
-    first = _WORD.match(death.summary)
-    return first[1] if first else death.failure.signal or "ExitCode"
+    first = _WORD.match(termination.summary)
+    return first[1] if first else termination.failure.signal or "ExitCode"
 
 
-def format_failure(status: JobStatus, death: ReplicaTermination, note: str, *, retry: bool) -> str:
-    """Return the message for a failed job with the root cause `death`.
+def format_failure(status: JobStatus, termination: ReplicaTermination, note: str, *, retry: bool) -> str:
+    """Return the message for a failed job with the root cause `termination`.
 
     The first line contains the replica, the failure, its location and its cause. Details, the text `note`
     and the remedy follow. `retry` is true if another attempt may succeed.
     """
-    failure = death.failure
+    failure = termination.failure
     replica = failure.replica or "a replica"
     replica = replica if failure.rank is None else f"rank {failure.rank} ({replica})"
-    verdict = f"{replica} failed: {death.summary}".replace("\n", " ")[:_FIRST_LINE]
+    verdict = f"{replica} failed: {termination.summary}".replace("\n", " ")[:_FIRST_LINE]
     others = status.terminated - 1
     return join_lines(
-        f"{verdict}{_find_location(failure)} ({death.cause.value})",
-        _format_details(death),
+        f"{verdict}{_find_location(failure)} ({termination.cause.value})",
+        _format_details(termination),
         f"{others} more of {status.total} replicas failed after it" if others > 0 and status.total else "",
         note,
         format_unused_outputs(status),
-        _select_hint(death),
-        _format_retry_outlook(death, retry=retry),
+        _select_hint(termination),
+        _format_retry_outlook(termination, retry=retry),
     )
 
 
-def _select_hint(death: ReplicaTermination) -> str:
-    failure = death.failure
+def _select_hint(termination: ReplicaTermination) -> str:
+    failure = termination.failure
     # Use the remedy for the failure only if `classify` returns the same cause that was found for the replica.
-    ended = failure if failure.exception else replace(failure, message=death.detail)
-    is_known = death.cause not in CLUSTER_REMEDIES and death.cause is classify(ended)
-    hint = remedy_of(ended) if is_known else get_remedy(death.cause)
-    if any((hint, failure.exception, death.detail)) or death.cause is not Cause.USER_ERROR:
+    ended = failure if failure.exception else replace(failure, message=termination.detail)
+    is_known = termination.cause not in CLUSTER_REMEDIES and termination.cause is classify(ended)
+    hint = remedy_of(ended) if is_known else get_remedy(termination.cause)
+    if any((hint, failure.exception, termination.detail)) or termination.cause is not Cause.USER_ERROR:
         return hint
     return "it reported no error; the last lines of its log may show the reason"
 
 
-def _format_retry_outlook(death: ReplicaTermination, *, retry: bool) -> str:
-    if death.failure.recoverable:
+def _format_retry_outlook(termination: ReplicaTermination, *, retry: bool) -> str:
+    if termination.failure.recoverable:
         # Flyte's code in the container also marks its own errors as recoverable, not only the author's code.
-        return "" if death.cause is Cause.SYSTEM_ERROR else "marked as recoverable by the task"
+        return "" if termination.cause is Cause.SYSTEM_ERROR else "marked as recoverable by the task"
     if retry:
         return ""
-    sure = "may" if is_unexplained(death.failure) else "would"
+    sure = "may" if is_unexplained(termination.failure) else "would"
     return f"another attempt {sure} fail the same way"
 
 
@@ -108,9 +108,9 @@ def _is_installed(file: str) -> bool:
     return file.startswith("<") or any(part in file for part in _INSTALLED)
 
 
-def _format_details(death: ReplicaTermination) -> str:
-    failure = death.failure
-    full_text = failure.message.partition("\n")[2] if failure.exception else death.detail
+def _format_details(termination: ReplicaTermination) -> str:
+    failure = termination.failure
+    full_text = failure.message.partition("\n")[2] if failure.exception else termination.detail
     lines = [line.rstrip() for line in full_text.strip().splitlines() if line.strip()]
     selected = [
         *(lines[:5] if failure.exception else _select_last_lines(lines)),

@@ -56,8 +56,8 @@ def build_final_status(
         condition=condition,
         has_run=True,
         replaced=replica_pods.list_replaced(pods, job) if job else (),
-        death=root_cause.with_early_exits(root_cause.select_root_cause(ends, ended), pods, total),
-        terminated=len({death.failure.replica for death in ends}),
+        root_cause=root_cause.with_early_exits(root_cause.select_root_cause(ends, ended), pods, total),
+        terminated=len({termination.failure.replica for termination in ends}),
         unsettled=is_unsettled,
         outputs=observed.outputs,
         reading_outputs=observed.reading_outputs,
@@ -159,15 +159,15 @@ def _list_reported_ends(
     ]
 
 
-def _is_cleanup(death: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
+def _is_cleanup(termination: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
     """True if the operator stopped this replica because another termination had ended the job."""
-    if job is None or condition is None or not _is_stopped(death):
+    if job is None or condition is None or not _is_stopped(termination):
         return False
-    return _can_be_after_end(death.at, job, condition)
+    return _can_be_after_end(termination.at, job, condition)
 
 
-def _is_stopped(death: ReplicaTermination) -> bool:
-    return death.failure.stopped and death.ordered
+def _is_stopped(termination: ReplicaTermination) -> bool:
+    return termination.failure.stopped and termination.ordered
 
 
 def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:

@@ -67,7 +67,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the training does not require all replicas, or if the first pod of each replica has run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
-    death: ReplicaTermination | None = None
+    root_cause: ReplicaTermination | None = None
     """The termination that is the root cause of the job's end; None if unknown or the job has not ended."""
     terminated: int = 0
     """The number of replicas that failed or were stopped; 0 if the job has not ended."""

@@ -158,6 +158,6 @@ def build_custom_info(
         info["details"] = [shorten_message(each.raw or each.text) for each in waits]
     if notes:
         info["notes"] = [shorten_message(note.text) for note in notes]
-    if status.death is not None:
-        info["failed"] = status.death.failure.replica
+    if status.root_cause is not None:
+        info["failed"] = status.root_cause.failure.replica
     return info

@@ -38,12 +38,14 @@ def select_root_cause(
     end of the job. If no cause precedes `ended`, later terminations count too, because the clock of a node
     may be ahead. A tie goes to the lowest replica name.
     """
-    worded = any(death.failure.exception and not is_consequence(death.failure) for death in ends)
-    caused = not all(_is_after_job_end(death, ended) for death in filter(is_possible_cause, ends))
+    worded = any(
+        termination.failure.exception and not is_consequence(termination.failure) for termination in ends
+    )
+    caused = not all(_is_after_job_end(termination, ended) for termination in filter(is_possible_cause, ends))
 
-    def get_sort_key(death: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
-        late = _is_after_job_end(death, ended) and (caused or not _can_precede_job_end(death))
-        return _compute_sort_key(death, late=late, worded=worded)
+    def get_sort_key(termination: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
+        late = _is_after_job_end(termination, ended) and (caused or not _can_precede_job_end(termination))
+        return _compute_sort_key(termination, late=late, worded=worded)
 
     return min(ends, key=get_sort_key, default=None)
 
@@ -56,52 +58,52 @@ def has_root_cause(ends: Iterable[ReplicaTermination], ended: datetime | None) -
     )
 
 
-def _is_after_job_end(death: ReplicaTermination, ended: datetime | None) -> bool:
-    return ended is not None and death.at is not None and death.at - ended > _SKEW
+def _is_after_job_end(termination: ReplicaTermination, ended: datetime | None) -> bool:
+    return ended is not None and termination.at is not None and termination.at - ended > _SKEW
 
 
-def is_possible_cause(death: ReplicaTermination) -> bool:
+def is_possible_cause(termination: ReplicaTermination) -> bool:
     """True if a termination is not the consequence of another one.
 
     Consequences are the loss of a peer, an end by SIGTERM or SIGABRT, and a stop, for example by the deletion
     of the pod.
     """
-    failure = death.failure
+    failure = termination.failure
     follows = failure.stopped or failure.exit_code in _DOUBTFUL or is_consequence(failure)
     return not follows and _BY_SIGTERM.search(f"{failure.exception}: {failure.message}") is None
 
 
-def _can_precede_job_end(death: ReplicaTermination) -> bool:
+def _can_precede_job_end(termination: ReplicaTermination) -> bool:
     """True if a termination may have caused the end of the job, although its reported time is later.
 
     False for a consequence of another termination. Also false if the deletion of the pod was requested before
     the termination, and the cluster reports no reason why the replica was ended.
     """
-    return is_possible_cause(death) and (death.explained or not death.ordered)
+    return is_possible_cause(termination) and (termination.explained or not termination.ordered)
 
 
 def _compute_sort_key(
-    death: ReplicaTermination, *, late: bool, worded: bool
+    termination: ReplicaTermination, *, late: bool, worded: bool
 ) -> tuple[int, int, int, tuple[str, int], str]:
-    failure = death.failure
+    failure = termination.failure
     return (
-        4 if late else _compute_rank(death, worded=worded),
-        _compute_cause_time(death),
+        4 if late else _compute_rank(termination, worded=worded),
+        _compute_cause_time(termination),
         _DOUBTFUL.get(failure.exit_code, 0),
         error_parser.get_replica_sort_key(failure.replica),
-        death.summary,
+        termination.summary,
     )
 
 
-def _compute_rank(death: ReplicaTermination, *, worded: bool) -> int:
-    failure = death.failure
-    by_sigterm = failure.exit_code == -SIGTERM and not (worded or death.ordered)
+def _compute_rank(termination: ReplicaTermination, *, worded: bool) -> int:
+    failure = termination.failure
+    by_sigterm = failure.exit_code == -SIGTERM and not (worded or termination.ordered)
     if failure.stopped and not by_sigterm:
         return 3
     return 2 if is_consequence(failure) else 1
 
 
-def _compute_cause_time(death: ReplicaTermination) -> int:
+def _compute_cause_time(termination: ReplicaTermination) -> int:
     """Return the time by which terminations are ordered, in nanoseconds since the epoch.
 
     Ten seconds are subtracted if the cluster reports why the replica was ended, because other replicas can
@@ -109,33 +111,35 @@ def _compute_cause_time(death: ReplicaTermination) -> int:
     if there is only an exit code and no exception, because its time is in whole seconds. Nothing is added for
     SIGKILL.
     """
-    failure, when = death.failure, death.failure.time_ns
-    if death.explained:
-        return 0 if death.at is None else when - _NOTICED
+    failure, when = termination.failure, termination.failure.time_ns
+    if termination.explained:
+        return 0 if termination.at is None else when - _NOTICED
     # The timestamp of an exit code has a resolution of one second.
     is_code = not failure.exception and failure.exit_code != -SIGKILL
     return when + _WHOLE_SECOND if is_code else when
 
 
 def with_early_exits(
-    death: ReplicaTermination | None, pods: Sequence[Pod], total: int
+    termination: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return `death`; if it is the loss of a peer, its summary names the peers that had exited with code 0.
+    """Return a termination; if it is the loss of a peer, its summary names the peers that exited with code 0.
 
     If all peers had, its cause becomes a user error: the ranks do not call the same collectives. `total` is
     the number of replicas.
     """
-    if death is None or death.at is None or not is_consequence(death.failure):
-        return death
-    early = _find_early_exits(pods, death.at) - {death.failure.replica}
+    if termination is None or termination.at is None or not is_consequence(termination.failure):
+        return termination
+    early = _find_early_exits(pods, termination.at) - {termination.failure.replica}
     if not early:
-        return death
+        return termination
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if len(early) < total - 1:
-        return structs.replace(death, summary=f"{death.summary} ({names} had ended with exit code 0)")
+        return structs.replace(
+            termination, summary=f"{termination.summary} ({names} had ended with exit code 0)"
+        )
     text = f"it waited for {names}, which had already ended with exit code 0"
-    failure = replace(death.failure, exception="EarlyExit", message=f"{text}\n{death.summary}")
-    return structs.replace(death, failure=failure, cause=Cause.USER_ERROR, summary=text)
+    failure = replace(termination.failure, exception="EarlyExit", message=f"{text}\n{termination.summary}")
+    return structs.replace(termination, failure=failure, cause=Cause.USER_ERROR, summary=text)
 
 
 def _find_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
@@ -152,7 +156,7 @@ def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTerminat
 
     Files without a time are included. If no termination has a time, all files are included.
     """
-    since = min(filter(None, [death.at for death in ends]), default=None)
+    since = min(filter(None, [termination.at for termination in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
 
@@ -164,12 +168,14 @@ def merge_terminations(
     A file's termination replaces that of the pod that wrote the file, if the pod's has the cause user error.
     Other terminations of pods stay.
     """
-    writers = {death.failure.replica for death in files}
-    rest = [death for death in pods if death.cause is not Cause.USER_ERROR]
+    writers = {termination.failure.replica for termination in files}
+    rest = [termination for termination in pods if termination.cause is not Cause.USER_ERROR]
     silent = [
-        death for death in pods if death.cause is Cause.USER_ERROR and death.failure.replica not in writers
+        termination
+        for termination in pods
+        if termination.cause is Cause.USER_ERROR and termination.failure.replica not in writers
     ]
-    ordered = sorted(files, key=lambda death: (death.failure.time_ns, death.summary))
+    ordered = sorted(files, key=lambda termination: (termination.failure.time_ns, termination.summary))
     of_files = [_take_pod_termination(file, silent) for file in ordered]
     return [*of_files, *silent, *rest]
 
@@ -181,10 +187,14 @@ def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTerminat
     removed. If several pods can have written the file, the most likely root cause among them is removed. If
     only one can, the result has its replica.
     """
-    after = [] if file.failure.replica else [death for death in silent if _can_be_writer(death, file)]
+    after = (
+        []
+        if file.failure.replica
+        else [termination for termination in silent if _can_be_writer(termination, file)]
+    )
     if not after:
         return file
-    silent.remove(min(after, key=lambda death: _compute_sort_key(death, late=False, worded=True)))
+    silent.remove(min(after, key=lambda termination: _compute_sort_key(termination, late=False, worded=True)))
     replica = after[0].failure.replica if len(after) == 1 else ""
     return structs.replace(file, failure=replace(file.failure, replica=replica))
 
@@ -193,7 +203,7 @@ def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTerminat
 _WRITTEN: Final = timedelta(minutes=1)
 
 
-def _can_be_writer(death: ReplicaTermination, file: ReplicaTermination) -> bool:
-    if death.at is None or file.at is None:
+def _can_be_writer(termination: ReplicaTermination, file: ReplicaTermination) -> bool:
+    if termination.at is None or file.at is None:
         return True
-    return -POD_TIME_RESOLUTION <= death.at - file.at <= _WRITTEN
+    return -POD_TIME_RESOLUTION <= termination.at - file.at <= _WRITTEN

@@ -172,8 +172,8 @@ def is_pod_alive(pod: Pod) -> bool:
 
 def has_failed_by_itself(pod: Pod) -> bool:
     """True if a pod failed with an exit code other than 0 and those of SIGABRT, SIGKILL and SIGTERM."""
-    death = find_pod_termination(pod, {}) if pod.phase == "Failed" else None
-    return death is not None and death.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
+    termination = find_pod_termination(pod, {}) if pod.phase == "Failed" else None
+    return termination is not None and termination.failure.exit_code not in (0, -SIGABRT, -SIGKILL, -SIGTERM)
 
 
 def find_unready_time(pod: Pod) -> datetime | None:

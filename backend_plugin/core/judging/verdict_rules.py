@@ -29,7 +29,7 @@ def judge_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Ver
     """Return the Flyte phase of a job, with its reason and message; a pure function of the arguments."""
     recorded = find_recorded_verdict(status.job)
     # A recorded failure is final, unless the job has succeeded in the meantime.
-    if recorded is not None and (status.state is not JobState.SUCCEEDED or status.death is not None):
+    if recorded is not None and (status.state is not JobState.SUCCEEDED or status.root_cause is not None):
         phase = Phase.RETRYABLE_FAILED if recorded.retry else Phase.FAILED
         return _build_verdict(phase, recorded.reason, recorded.message, recorded.cause)
     if status.reading_outputs and status.state.is_finished:
@@ -67,11 +67,11 @@ def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -
     if status.unsettled and ended is not None and now - ended <= judging.success_settling_period:
         text = "the job has succeeded; a restarted replica has not ended"
         return _build_verdict(Phase.RUNNING, "AwaitingReplicas", text)
-    if status.death is None:
+    if status.root_cause is None:
         name = f"{status.job.namespace}/{status.job.name}" if status.job else "of this task"
         return _build_verdict(Phase.SUCCEEDED, "Succeeded", f"job {name} succeeded")
     note = "the job has succeeded, but a replica wrote this error and did not recover"
-    return _judge_root_cause(status, status.death, note)
+    return _judge_root_cause(status, status.root_cause, note)
 
 
 # The longest delay between the watch event of a failed job and that of the pod that caused the failure.
@@ -79,13 +79,13 @@ _NEWS: Final = timedelta(seconds=5)
 
 
 def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
-    condition, death = status.condition or _UNREPORTED, status.death
+    condition, termination = status.condition or _UNREPORTED, status.root_cause
     is_overdue = "active longer than specified deadline" in condition.message
-    if is_overdue and (death is None or death.failure.stopped):
+    if is_overdue and (termination is None or termination.failure.stopped):
         text = f"it ran for longer than its deadline allows\n{condition.message}"
         return build_failure(Cause.USER_ERROR, "DeadlineExceeded", text)
-    if death is not None:
-        return _judge_root_cause(status, death, "")
+    if termination is not None:
+        return _judge_root_cause(status, termination, "")
     return _judge_unexplained_failure(status, condition, now)
 
 
@@ -129,9 +129,9 @@ def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: dat
 
 
 def _judge_missing_job(status: JobStatus) -> Verdict:
-    death = status.death
-    if death is not None and not death.failure.stopped:
-        return _judge_root_cause(status, death, f"the job {messages.LOSS[status.state]}")
+    termination = status.root_cause
+    if termination is not None and not termination.failure.stopped:
+        return _judge_root_cause(status, termination, f"the job {messages.LOSS[status.state]}")
     if status.outputs or _has_completed_work(status):
         text = f"the work was complete; the job {messages.LOSS[status.state]}"
         return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
@@ -151,10 +151,12 @@ def _has_completed_work(status: JobStatus) -> bool:
     return bool(deciding) and all(pod.phase == "Succeeded" for pod in deciding)
 
 
-def _judge_root_cause(status: JobStatus, death: ReplicaTermination, note: str) -> Verdict:
-    recoverable = death.failure.recoverable
-    message = format_failure(status, death, note, retry=recoverable or is_retryable(death.cause))
-    return build_failure(death.cause, get_termination_reason(death), message, recoverable=recoverable)
+def _judge_root_cause(status: JobStatus, termination: ReplicaTermination, note: str) -> Verdict:
+    recoverable = termination.failure.recoverable
+    message = format_failure(status, termination, note, retry=recoverable or is_retryable(termination.cause))
+    return build_failure(
+        termination.cause, get_termination_reason(termination), message, recoverable=recoverable
+    )
 
 
 # ---- before the end

@@ -310,6 +310,6 @@ def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> N
     assert (len(kept), found.more) == (32, 18)
     assert max(kept) <= 40_000
     assert sum(kept) <= 2**20
-    deaths = file_terminations.list_file_terminations(found.error_files, (), {})
-    deaths = [(each.cause, each.failure.rank, each.failure.exception) for each in deaths]
-    assert deaths == [(Cause.OOM_GPU, 3, "RuntimeError")] * 32
+    ends = file_terminations.list_file_terminations(found.error_files, (), {})
+    ends = [(each.cause, each.failure.rank, each.failure.exception) for each in ends]
+    assert ends == [(Cause.OOM_GPU, 3, "RuntimeError")] * 32
