@@ -32,7 +32,7 @@ _MAX_IDLE_REFRESHES: Final = 12
 """Number of refreshes without a task after which a namespace is dropped."""
 _FIRST: Final = ("default",)
 MAX_NAMESPACES: Final = 1_000
-"""Maximum number of namespaces in the cache, because a caller can choose any namespace."""
+"""Maximum number of namespaces in the cache; it is limited because callers can choose any namespace."""
 
 
 class CapabilitySource(Protocol):
@@ -83,7 +83,7 @@ class CapabilitiesCache:
 
         Args:
             source: The cluster that reports its capabilities. None: no capabilities are found.
-            gang: The gang settings, which determine what is discovered, and if a job can do without it.
+            gang: The gang settings, which determine what is discovered, and if jobs require the discovery.
             namespaces: Read when `run` starts, and never dropped from the cache; if empty, ``default``.
             selects_dialect: True if a job may have a kind other than the default; jobs then need discovery.
             detects_dialect: True if the kind may depend on the operators that are available. False: do not
@@ -204,7 +204,7 @@ class CapabilitiesCache:
         return findings
 
     def log_selection(self, run: Attempt, reasons: Sequence[str]) -> None:
-        """Log why the jobs of a project get their gang scheduler, unless these reasons were logged last."""
+        """Log why jobs of a project get their gang scheduler, unless the last logged reasons are the same."""
         place = (run.namespace, run.project, run.domain)
         if self._logged.get(place) != reasons:
             self._logged[place] = reasons

@@ -115,7 +115,7 @@ class Cluster(Protocol):
         """
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
-        """Return the replicas of a job as the API server has them now, not from a cache.
+        """Return the pods of a job as the API server has them now, not from a cache.
 
         None if the server has no permission to list pods; the watch status reports that.
         """

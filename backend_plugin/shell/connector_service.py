@@ -117,7 +117,7 @@ class ConnectorService:
             again = CallFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry")
             raise self._record_create_failure(run, again, refused.reason) from refused
         except AttemptSuperseded as over:
-            # No retry fixes this, but FAILED would end the Flyte node together with its later attempt.
+            # Not FAILED, although no retry fixes this: it would end the Flyte node with its later attempt.
             again = CallFailed(grpc.StatusCode.FAILED_PRECONDITION, str(over))
             raise self._record_create_failure(run, again) from over
         except ClusterUnavailable as trouble:
@@ -232,7 +232,7 @@ class ConnectorService:
         The prefix is the output prefix of the task. The reference that CreateTask returned for a rejected
         task is always accepted, because it names no job.
         """
-        # FlytePropeller sends the same reference with each call; its verification is the slowest part.
+        # Keep verified references: FlytePropeller sends the same with each call, and verification is slow.
         if self._served_by is not (keys := self.ring.keys):
             self._served, self._served_by = {}, keys
         if (known := self._served.get(data)) is not None:

@@ -132,7 +132,7 @@ class JobCleaner:
         )
 
     async def _stop_pods(self, entry: CachedJob, pods: Sequence[Pod]) -> bool:
-        """End pods but keep them for their logs. Return False if the cluster does not permit that."""
+        """End pods, but keep them for their logs. Return True if the cluster permits that, else False."""
         for pod in pods:
             if pod.uid in entry.stopped:
                 continue

@@ -130,7 +130,7 @@ class JobCreator:
         Keep them if a quota is exceeded, because a later request may succeed.
 
         Raises:
-            ClusterUnavailable: If the reason is that the operator has not seen a prerequisite yet.
+            ClusterUnavailable: If the job was rejected because the operator has not seen a prerequisite yet.
         """
         if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
             raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused

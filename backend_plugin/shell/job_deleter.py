@@ -109,7 +109,7 @@ class JobDeleter:
             await asyncio.sleep(self._seconds)
 
     def _is_gone(self, name: ObjectName) -> bool:
-        """True if the cache shows this job as gone or replaced; False if it was never observed."""
+        """True if the cache shows this job as gone or replaced; False also if it is not in the cache."""
         entry = self._cache.get((name.namespace, name.name))
         if entry is None:
             return False

@@ -31,7 +31,7 @@ class JobEventRecorder:
         """Record, in the background, an event if the job waits again, runs again, or has a new warning."""
         self._warn(entry, job)
         turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
-        # Do not repeat WAITS. A resume event may be due again, if the waiting event before it arrived late.
+        # Do not repeat a waiting event. A resume event may be due again if a waiting event arrived late.
         if turn is None or turn.reason is entry.turned is JobEventReason.WAITS:
             return
         entry.turned, entry.undisturbed = turn.reason, ()

@@ -23,7 +23,7 @@ class LogSelection:
 
     replicas: Collection[str]
     mark: str = ""
-    """The required start of a line: a replica with several ranks prefixes each line with the rank."""
+    """The prefix of the selected lines, such as ``[r3]`` for rank 3; empty: all lines are selected."""
     follow: bool = False
     tail: int | None = None
     previous: bool = False

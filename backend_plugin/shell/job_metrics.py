@@ -24,7 +24,8 @@ _UNPLACED: Final = frozenset({Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
 _STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PLACED: Final = _STARTED | {Phase.INITIALIZING}
 _BOTH, _ONLY_START = 2, 1
-"""Values of `CachedJob.unmeasured`: measure waiting and start time, or only start time; 0: measure none."""
+"""Values of `CachedJob.unmeasured`: waiting and start time are not measured yet, or only the start time. The
+value 0 means that nothing is left to measure."""
 
 
 def count_jobs(cache: Cache) -> Mapping[Labels, float]:

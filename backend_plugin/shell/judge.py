@@ -31,9 +31,9 @@ class Judge:
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
-        """Return whether a job that has run waits for resources or runs again, with its Kubernetes event.
+        """Return the event decision for a job that has run: it waits for resources, or it runs again.
 
-        Return None if it does neither.
+        Return None if neither is the case.
         """
         return pipeline.decide_job_event(*self._collect_inputs(entry))
 

@@ -1,4 +1,4 @@
-"""Memory settings of the server's process: kept memory of the C library, and cyclic garbage collection.
+"""Memory settings of the server's process: memory that the C library keeps, and garbage collection.
 
 By default glibc keeps freed memory in up to eight arenas per processor. After it has freed a large block, it
 allocates later blocks of that size in an arena, too. The memory of large requests then stays in the process.
@@ -32,7 +32,8 @@ def limit_kept_memory(environ: Mapping[str, str]) -> bool:
     """Limit the freed memory that glibc keeps; call this before threads are started.
 
     Returns:
-        False if the C library is not glibc, or if an environment variable configures its allocator.
+        True if the limits are set. False if the C library is not glibc, or if an environment variable
+        configures its allocator.
     """
     libc = _load_libc()
     if libc is None or _VARIABLES & environ.keys():
@@ -62,7 +63,7 @@ take a few megabytes at most."""
 
 
 async def tune_collector(filled: asyncio.Event) -> None:
-    """Raise the thresholds of garbage collection; once the cache is `filled`, exclude existing objects."""
+    """Raise the thresholds of garbage collection; once the cache is `filled`, exclude all present objects."""
     gc.set_threshold(*_THRESHOLDS)
     await filled.wait()
     gc.collect()

@@ -17,7 +17,7 @@ from kfpytorch_common.causes import Cause
 Labels: TypeAlias = tuple[str, ...]
 M = TypeVar("M", bound=MetricWrapperBase)
 
-# Buckets in seconds: from a response that needs no request to FlytePropeller's timeout of 10 s, and beyond.
+# Buckets in seconds: from calls without an API request, to calls beyond FlytePropeller's timeout of 10 s.
 _CALLS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 # Buckets in seconds: from an immediate start to a gang that waits for a day. Timestamps are whole seconds.
 _STARTS: Final = (

@@ -27,7 +27,7 @@ class Executions(Protocol):
         """Fetch the workflow object of an execution from the API server; None if it does not exist.
 
         Raises:
-            ClusterUnavailable: If it is unknown whether the object exists, as without permission to read it.
+            ClusterUnavailable: If the lookup fails, for example because the permission to read it is missing.
         """
 
 
@@ -62,7 +62,7 @@ class OrphanFinder:
 
     cluster: Cluster
     executions: Executions
-    """The orphan scan's requests to `cluster`, such as for Flyte's workflow objects."""
+    """Lists the jobs of `cluster`, and looks up Flyte's workflow objects in it."""
     allowed: Allowlist
     """The namespaces that this server serves."""
     now: Callable[[], datetime]

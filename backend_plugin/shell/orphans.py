@@ -23,7 +23,7 @@ from backend_plugin.shell.together import run_until_first_exit
 log = logging.getLogger(__name__)
 
 _SETTLE: Final = timedelta(seconds=30)
-"""The longest interval for setting owners; FlytePropeller polls a task every 5 s to 1 h."""
+"""The longest interval for setting missing owners of jobs that FlytePropeller polls (every 5 s to 1 h)."""
 
 
 class OrphanCollector:
@@ -38,8 +38,8 @@ class OrphanCollector:
             orphanage: The finder of orphans.
             metrics: Counts orphans and errors.
             look: The interval of the scans for orphans; 0 disables them.
-            settle: The interval at which jobs that clients have requested get their missing owner, the
-                workflow object of their execution; at most `look / 4`, if `look` is not 0.
+            settle: The interval for setting missing owners of jobs that clients have requested. If `look` is
+                not 0, the interval is at most `look / 4`. The owner is the workflow object of the execution.
         """
         self._orphanage = orphanage
         self._metrics = metrics
@@ -75,7 +75,7 @@ class OrphanCollector:
             await self._record_requested_owner(job)
 
     async def _record_requested_owner(self, job: Job) -> None:
-        # Consider jobs of half the age at which a scan considers them, to skip the many jobs that end soon.
+        # Skip the many jobs that end soon: require half of the age that a scan requires.
         run = ownership.find_orphan_candidate(job, self._orphanage.now(), self._orphanage.least_age / 2)
         if run is None:
             return
@@ -118,7 +118,7 @@ class OrphanCollector:
         )
 
     async def _delete_confirmed(self, unclaimed: Sequence[OrphanCandidate]) -> None:
-        """Delete the orphaned jobs that the previous scan found, too; remember all for the next scan."""
+        """Delete each job in `unclaimed` that the previous scan also found; remember all for the next one."""
         before, self._suspects = self._suspects, frozenset(build_job_name(each.job) for each in unclaimed)
         for suspect in unclaimed:
             if build_job_name(suspect.job) in before:

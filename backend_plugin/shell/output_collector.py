@@ -122,7 +122,7 @@ class OutputCollector:
                 self._set_outputs(entry, task_outputs)
 
     async def _fetch_pods(self, entry: CachedJob) -> None:
-        """Fetch the pods of the job, and update those that the watch has not changed meanwhile."""
+        """Fetch the pods of the job, and update the cached pods that the watch has not changed meanwhile."""
         before = {pod.name: pod for pod in entry.pods}
         fetched = await self._cluster.list_pods(entry.object_name)
         if fetched is not None and self._cache.get(entry.key) is entry:

@@ -73,7 +73,7 @@ class OutputPrefixes:
         self._listed = tuple(_parse_prefix(each, _PATTERN) for each in listed)
 
     def find_rejection_reason(self, prefix: str) -> str | None:
-        """Return why this server does not read the prefix, without a full stop; None if it is allowed to."""
+        """Return the reason why this server may not read the prefix, without a full stop; None if it may."""
         try:
             self.get_location(prefix)
         except PrefixNotAllowed as refusal:

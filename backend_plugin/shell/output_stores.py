@@ -166,7 +166,7 @@ def _open_below(at: int, part: str, place: StoreLocation) -> int:
 
 
 def _is_link(at: int, name: str) -> bool:
-    """True if `name` in the directory `at` is a symbolic link, which the errno of `open` may not show."""
+    """True if `name` in the directory `at` is a symbolic link; the errno of `open` may not show it."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     except FileNotFoundError:

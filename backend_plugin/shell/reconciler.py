@@ -287,7 +287,7 @@ class Reconciler:
 
     def _judge_undisturbed(self, entry: CachedJob, job: Job) -> Verdict:
         verdict, until = self._judge.judge_with_expiry(entry)
-        # Until all events have been listed, a job event may be due.
+        # Before all events have been listed, it is unknown if a job event is due.
         is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)
         entry.steady = (job, until) if is_known else None
         return verdict
@@ -340,5 +340,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if `phase` needs no action: it is the last one logged, and no failure, which may need cleanup."""
+    """True if `phase` was logged last and is not a failure, so that no log line or cleanup is due."""
     return phase is entry.logged_phase and not phase.is_failure

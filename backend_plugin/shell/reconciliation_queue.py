@@ -30,7 +30,7 @@ class ReconciliationQueue:
         self._due.add(entry)
 
     def add_later(self, entry: CachedJob, seconds: float) -> None:
-        """Reconcile a job after `seconds`, instead of a time set before; no effect if the queue is closed."""
+        """Reconcile a job after `seconds`, and cancel its earlier timer; no effect if the queue is closed."""
         if self._is_closed:
             return
         self._cancel_later(entry)

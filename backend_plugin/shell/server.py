@@ -42,7 +42,8 @@ _CONNECTIONS: Final = (
     # A client without a token can open and reset streams as fast as it can send. Without this limit it would
     # keep the event loop from serving others, including probes.
     ("grpc.max_concurrent_streams", 256),
-    # By default gRPC rejects calls at random, also probes, if more than 1,000 wait, as from four connections.
+    # By default gRPC rejects random calls, including probes, if more than 1,000 wait. Four connections can
+    # send that many.
     ("grpc.server.max_pending_requests", 3_000),
     # Clients send no more metadata than a token and a trace context.
     ("grpc.max_metadata_size", 16 * 1024),
@@ -89,9 +90,9 @@ class GrpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
     async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
-        """Serve until `stop` is called or a signal arrives, then wait for the RPCs up to `drain_seconds`.
+        """Serve until `stop` is called or a signal arrives, then wait at most `drain_seconds` for calls.
 
-        A second call of `stop` or a second signal ends the wait; `settle` is started anyway and cancelled.
+        A second call of `stop` or a second signal ends the wait; `settle` is then started and cancelled.
 
         Args:
             ready: The health service reports SERVING once this is set.

@@ -61,7 +61,7 @@ class TaskResponses:
         return known
 
     def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last `GetTaskResponse` for a job, even if it is not valid any more, or else `QUEUED`."""
+        """Return the last `GetTaskResponse` for a job, even an outdated one; `QUEUED` if there is none."""
         return self.build_not_synced() if entry.answer is None else entry.answer.message
 
     def build_rejection(self, message: str) -> bytes:
@@ -69,7 +69,7 @@ class TaskResponses:
         return _encode_response(rejection.build_verdict(message))
 
     def build_not_synced(self) -> bytes:
-        """Return the response for a job that is not in the cache: `QUEUED`, while it is searched for."""
+        """Return the response `QUEUED`, for a job that the server is still searching for."""
         return _encode_response(_NOT_SYNCED)
 
 

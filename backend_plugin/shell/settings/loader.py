@@ -96,7 +96,7 @@ _OF_OTHERS: Final = frozenset(
         *("SERVER", "TLS_SERVER_NAME", "SETTINGS", "TOKEN", "VERBOSE"),
     )
 )
-# Kubernetes adds these variables to every pod in a namespace with a Service named kfpytorch.
+# Kubernetes adds variables with such values to every pod in a namespace with a Service named kfpytorch.
 _SERVICE_LINKS: Final = ("tcp://", "udp://", "sctp://")
 
 
@@ -199,7 +199,7 @@ def _read_environ(environ: Mapping[str, str], reading: _ServerReader) -> None:
 
 
 def _can_be_setting(name: str, value: str) -> bool:
-    """True if a variable is not empty, not of another program and not a service link."""
+    """True if the variable may be a setting: not empty, not of other programs, not added by Kubernetes."""
     if not value or not name.startswith(_VARIABLE) or name in _OF_OTHERS:
         return False
     if name == f"{_VARIABLE}PORT":

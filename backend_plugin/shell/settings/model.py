@@ -27,8 +27,8 @@ class EmbeddedSettings:
 
     nodes: int = 2
     cpus: Quantity | None = None
-    """CPUs of each node. If this or `memory` is None, each node has all of this machine. If `gpus` is None,
-    the GPUs of this machine are divided among the nodes."""
+    """CPUs of each node. If this or `memory` is None, each node has all CPUs or memory of this machine. If
+    `gpus` is None, the GPUs of this machine are divided among the nodes."""
     memory: Quantity | None = None
     gpus: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class ServerSettings:
     """Time for running calls after the first stop signal; less than Kubernetes' grace period of 30 s."""
     namespaces: Sequence[str] = ("*",)
     namespace_template: str
-    """Flyte's `namespace_mapping.template`, or a shell pattern."""
+    """The namespace of a project and domain: Flyte's `namespace_mapping.template`, or a shell pattern."""
     excluded_namespaces: Sequence[str] = ()
     output_prefixes: Sequence[str]
     metrics_host: str
