@@ -223,7 +223,7 @@ FIXED = {
     "create-task": connector_service._CREATE_SECONDS,
     "pod-group": reconciler.ACCOMPANY_CALL,
     "delete-task": job_deleter.DELETE_CALL,
-    "request": KUBERNETES.patience,
+    "request": KUBERNETES.request_timeout,
     "denied": api_client._DENIED,
     "attempt": api_client._ATTEMPT,
     "silence": KUBERNETES.silence,

@@ -124,7 +124,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
     template, run = sample_attempt.read_task(options, place, sample_task.build_template())
     run = job.build_attempt(run, secrets.token_hex(8)) if options["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not cluster_options.is_pattern(each)]
-    wish = DoctorRequest(
+    request = DoctorRequest(
         template=template,
         run=replace(run, service_account=options["service_account"]),
         named=bool(options["file"]),
@@ -135,7 +135,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
         release=release.read_version(),
         connector=_connector(options, server),
     )
-    return clusters.build_kubernetes_options(server), wish
+    return clusters.build_kubernetes_options(server), request
 
 
 def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
@@ -154,7 +154,7 @@ def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Serve
 
 
 async def _collect_facts(
-    options: "KubernetesOptions", wish: "DoctorRequest", limit: timedelta | None, signals: list[int]
+    options: "KubernetesOptions", request: "DoctorRequest", limit: timedelta | None, signals: list[int]
 ) -> tuple["Facts", Sequence["Finding"]]:
     """Return the facts about the cluster, and the findings of a burn-in, which runs only if `limit` is given.
 
@@ -164,7 +164,7 @@ async def _collect_facts(
     from backend_plugin.doctor.fact_collector import collect_facts
     from backend_plugin.shell import stop_signals
 
-    facts = await collect_facts(options, wish)
+    facts = await collect_facts(options, request)
     if not limit:
         return facts, ()
     limits = runner.BurnInLimits(

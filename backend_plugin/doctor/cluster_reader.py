@@ -76,7 +76,7 @@ async def open_connection(options: KubernetesOptions) -> AsyncIterator[tuple[Con
     connection = Connection(credentials.select_credentials(options))
     try:
         await connection.open()
-        yield connection, ApiClient(connection, options.patience)
+        yield connection, ApiClient(connection, options.request_timeout)
     finally:
         await connection.close()
 

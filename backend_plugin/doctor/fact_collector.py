@@ -81,7 +81,7 @@ async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> F
 
 
 async def _collect_from_api(
-    clock: Clock, api: ApiClient, options: KubernetesOptions, wish: DoctorRequest, facts: Facts
+    clock: Clock, api: ApiClient, options: KubernetesOptions, request: DoctorRequest, facts: Facts
 ) -> Facts:
     version = await api.fetch_object(ApiRequest(path="/version"))
     groups = get_mappings(await api.fetch_object(ApiRequest(path="/apis")), "groups")
@@ -94,10 +94,10 @@ async def _collect_from_api(
     )
     reader, discovery = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
     facts = await _with_job_kinds(api, facts)
-    platform = wish.settings.kfpytorch
+    platform = request.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
     facts = _with_documents(await _with_query_results(reader, facts, rows))
-    facts = task_planner.add_plan(wish, facts, await _fetch_capabilities(discovery, wish))
+    facts = task_planner.add_plan(request, facts, await _fetch_capabilities(discovery, request))
     schedulers = [facts.gang.scheduler, *([ADMISSION_SCHEDULER] if facts.gang.local_queue else ())]
     gangs = [each for name in schedulers for each in queries.build_gang_queries(name, facts.namespace)]
     facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
@@ -133,15 +133,15 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
     return replace(facts, objects={**facts.objects, **objects}, unseen={**facts.unseen, **failures})
 
 
-async def _fetch_capabilities(discovery: CapabilityDiscovery, wish: DoctorRequest) -> Capabilities:
+async def _fetch_capabilities(discovery: CapabilityDiscovery, request: DoctorRequest) -> Capabilities:
     """Return the gang capabilities of the cluster, or `NOTHING` if they cannot be read.
 
     The error is ignored, because the other requests of the doctor (see the module `queries`) report it.
     """
-    platform = wish.settings.kfpytorch
+    platform = request.settings.kfpytorch
     try:
         return await discovery.fetch_capabilities(
-            wish.run.namespace,
+            request.run.namespace,
             examines_gangs=not platform.gang.is_unconfigured,
             tries_pod=platform.gang.needs_detection,
             compares_operators=platform.detects_dialect,

@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from backend_plugin.doctor.fact_collector import DoctorRequest
 
 
-def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
+def add_plan(request: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
     """Return the facts with the manifests of the task, or with the problems that prevent building them.
 
     `found` are the capabilities of the cluster.
     """
     task = PlannedTask(
-        name=wish.template.id.name if wish.named else "", template=wish.template.metadata.pod_template_name
+        name=request.template.id.name if request.named else "",
+        template=request.template.metadata.pod_template_name,
     )
     known = facts.get_objects(Subject.TEMPLATES)
-    settings = wish.settings
+    settings = request.settings
     try:
         with gathered_problems() as problems:
-            job = custom.decode(wish.template, wish.run, problems)
+            job = custom.decode(request.template, request.run, problems)
             kind = select_dialect(settings.kfpytorch, job, found)
             task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=job.framework)
         chosen = pipeline.select_gang(settings, job, kind.dialect, found)
@@ -37,10 +38,10 @@ def add_plan(wish: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:
             if not kind.problems:
                 settings = with_dialect(settings, kind.dialect)
             found, chosen = NOTHING, pipeline.select_gang(settings, job, kind.dialect, NOTHING)
-        planned = pipeline.plan(wish.template, wish.run, settings, known, found)
+        planned = pipeline.plan(request.template, request.run, settings, known, found)
     except InvalidTask as refusal:
         return replace(
-            facts, task=replace(task, problems=refusal.problems), gang=wish.settings.kfpytorch.gang
+            facts, task=replace(task, problems=refusal.problems), gang=request.settings.kfpytorch.gang
         )
     gang = chosen.gang
     task = replace(

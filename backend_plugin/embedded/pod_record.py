@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class PodRecord:
     """The record that the kubelet keeps of one pod, which runs or has ended."""
 
-    def __init__(self, manifest: Manifest, directory: PodDirectory, patience: float) -> None:
+    def __init__(self, manifest: Manifest, directory: PodDirectory, stop_timeout: float) -> None:
         self.manifest = manifest
         self._operator = find_pod_operator(manifest)
-        self.orders = ShimCommands(directory, patience, self._kill_shim)
+        self.orders = ShimCommands(directory, stop_timeout, self._kill_shim)
         self.uid = get_uid(manifest)
         self.directory = directory
         self.shim: ShimHandle | None = None

@@ -104,12 +104,12 @@ _LOG = logging.getLogger(__name__)
 class ShimCommands:
     """Sends commands to the shim of a pod, and kills a shim whose pod does not end in time.
 
-    `patience` is the number of seconds that the pod may take to end after its grace period.
+    `stop_timeout` is the number of seconds that the pod may take to end after its grace period.
     """
 
-    def __init__(self, directory: PodDirectory, patience: float, kill: Callable[[], None]) -> None:
+    def __init__(self, directory: PodDirectory, stop_timeout: float, kill: Callable[[], None]) -> None:
         self._directory = directory
-        self._patience = patience
+        self._stop_timeout = stop_timeout
         self._kill = kill
         self._deadline: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -124,12 +124,12 @@ class ShimCommands:
     def terminate(self, grace: float) -> None:
         """End the pod within `grace` seconds."""
         self.send(layout.TERMINATE, str(grace))
-        self._check_after(grace + self._patience)
+        self._check_after(grace + self._stop_timeout)
 
     def kill(self) -> None:
         """End the pod immediately, as if its node had failed."""
         self.send(layout.LOSE)
-        self._check_after(self._patience)
+        self._check_after(self._stop_timeout)
 
     def close(self) -> None:
         """Cancel the timer that kills the shim: the pod has ended, or the server stops observing it."""
@@ -153,4 +153,4 @@ class ShimCommands:
             self._kill()
         except OSError as error:  # Too many open files.
             _LOG.warning("%s: %s", self._directory.path, error)
-        self._check_after(self._patience)
+        self._check_after(self._stop_timeout)

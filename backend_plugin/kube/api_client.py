@@ -110,10 +110,10 @@ class _RetryState:
 class ApiClient:
     """Sends requests to one cluster. All requests are idempotent because of their names and uids."""
 
-    def __init__(self, connection: Connection, patience: float) -> None:
-        """Create a client; `patience` is the timeout in seconds for one request with its retries."""
+    def __init__(self, connection: Connection, request_timeout: float) -> None:
+        """Create a client; `request_timeout` is the timeout in seconds for one request with its retries."""
         self._connection = connection
-        self._patience = patience
+        self._request_timeout = request_timeout
         # Separate limits: cleanup must not delay other requests, and deletions must not delay creations.
         self._calls = ConcurrencyLimit(_AT_A_TIME)
         self._deletions = ConcurrencyLimit(_AT_A_TIME, is_long=True)
@@ -137,12 +137,14 @@ class ApiClient:
 
         Also retry if `read` raises `MalformedResponse`.
         """
-        state = _RetryState(self._select_limit(request), asyncio.get_running_loop().time() + self._patience)
+        state = _RetryState(
+            self._select_limit(request), asyncio.get_running_loop().time() + self._request_timeout
+        )
         try:
-            async with timeout(None if state.lane.is_long else self._patience):
+            async with timeout(None if state.lane.is_long else self._request_timeout):
                 return await self._send_with_retries(request, read, state)
         except asyncio.TimeoutError:
-            late = ClusterUnavailable(f"the API server did not answer within {self._patience:g} s")
+            late = ClusterUnavailable(f"the API server did not answer within {self._request_timeout:g} s")
             raise state.error or late from None
 
     def _select_limit(self, request: ApiRequest) -> ConcurrencyLimit:
@@ -188,7 +190,7 @@ class ApiClient:
             state.deadline += loop.time() - requested_at if lane.is_long else 0.0
             # If `is_long` is False, `fetch_decoded` applies the timeout.
             async with timeout(state.deadline - loop.time() if lane.is_long else None):
-                body = await self.send_once(request, min(_ATTEMPT, self._patience))
+                body = await self.send_once(request, min(_ATTEMPT, self._request_timeout))
             try:
                 return read(body)
             except MalformedResponse as malformed:

@@ -69,7 +69,7 @@ class KubernetesCluster:
         self.clock: Final = connection.clock
         self._connection = connection
         self._options = options
-        self._api = ApiClient(connection, options.patience)
+        self._api = ApiClient(connection, options.request_timeout)
         self._permissions = Permissions()
         self._owners = OwnerFinder(self._api, self._permissions, options.refused_pause)
         self.watch_status: Final = WatchStatus()

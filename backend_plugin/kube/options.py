@@ -18,7 +18,7 @@ class KubernetesOptions:
     silence: float = 90.0
     """Seconds without data after which a watch is restarted. The API server sends a bookmark each minute if
     there are no changes. A watch of a kind without bookmarks continues from its last version."""
-    patience: float = 6.0
+    request_timeout: float = 6.0
     """The total time in seconds for one API request, with its retries. A CreateTask may take only 7 s."""
     refused_pause: float = 60.0
     """Seconds between two requests for a resource that is absent or forbidden."""

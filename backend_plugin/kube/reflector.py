@@ -87,7 +87,7 @@ class Reflector:
         """The request for the next page, sent while the current page is parsed."""
         self._refusals: Counter[str] = Counter()
         """The number of 403 responses in a row, by verb."""
-        self._silences = 0
+        self._silent_watches = 0
         """The number of watches in a row that ended without data although a bookmark was due."""
         self._trouble = False
         """True if an error was logged and the watch has not recovered."""
@@ -198,7 +198,7 @@ class Reflector:
         parser = self._select_decoder(protobuf=stream.media_type == protobuf_envelope.MEDIA_TYPE)
         parts = parser.create_splitter(_LONGEST)
         async for piece in stream.pieces:
-            self._silences = 0
+            self._silent_watches = 0
             for part in parts.feed(piece):
                 if parts.cut:
                     raise MalformedResponse(f"an object of {len(part) + parts.cut} bytes")
@@ -225,10 +225,10 @@ class Reflector:
 
     @property
     def _is_stalled(self) -> bool:
-        return self._silences >= _STALE_AFTER_TIMEOUTS
+        return self._silent_watches >= _STALE_AFTER_TIMEOUTS
 
     def _on_stall(self, silent: StreamStalled) -> None:
-        self._silences += self._kind.record in _WITH_BOOKMARKS
+        self._silent_watches += self._kind.record in _WITH_BOOKMARKS
         if self._is_stalled:
             # Events may be lost on the way, as in a proxy that buffers them; a later list corrects that.
             self._report_failure(
@@ -240,7 +240,7 @@ class Reflector:
             self._course.on_watch_end(self._options.silence)
 
     def _on_api_error(self, answer: ApiError) -> None:
-        self._silences = 0
+        self._silent_watches = 0
         match answer.code:
             case HTTPStatus.GONE:
                 self._course.on_expired()

@@ -40,12 +40,12 @@ class LogMerge:
     """Merges the logs of replicas by time; each log keeps its own order, and logs may be added meanwhile.
 
     Args:
-        patience: Seconds to wait for the next line of each replica, because it may be earlier than the lines
-            of the others. None: wait without limit, because all logs are complete.
+        line_timeout: Seconds to wait for the next line of each replica, because it may be earlier than the
+            lines of the others. None: wait without limit, because all logs are complete.
     """
 
-    def __init__(self, patience: float | None) -> None:
-        self._patience = patience
+    def __init__(self, line_timeout: float | None) -> None:
+        self._line_timeout = line_timeout
         self._pumps: dict[_ReplicaLog, asyncio.Task[None]] = {}
         self._awaited: set[_ReplicaLog] = set()
         self._heads: list[tuple[str, int, _ReplicaLog]] = []
@@ -91,7 +91,7 @@ class LogMerge:
         if not self._awaited:
             return
         with suppress(asyncio.TimeoutError):
-            async with timeout(self._patience):
+            async with timeout(self._line_timeout):
                 while self._awaited:
                     self._raise_failure()
                     self._news.clear()

@@ -90,9 +90,9 @@ class Pyflyte:
         shared = [path for pid in self.callers for path in Path("/dev/shm").glob(f"kfpytorch-{pid}-*")]
         return [path.name for path in [*self.temporary.glob("kfpytorch-*"), *shared]]
 
-    def left(self, patience: float = 10.0) -> tuple[list[int], list[str]]:
-        """Wait up to `patience` seconds, and return the remaining processes and files."""
-        deadline = time.monotonic() + patience
+    def left(self, seconds: float = 10.0) -> tuple[list[int], list[str]]:
+        """Wait up to `seconds` seconds, and return the remaining processes and files."""
+        deadline = time.monotonic() + seconds
         while (self.processes() or self.files()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return self.processes(), self.files()

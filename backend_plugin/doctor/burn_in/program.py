@@ -76,15 +76,15 @@ def measure_size(mebi: int, device: torch.device) -> dict[str, float]:
     }
 
 
-def main(patience: float) -> None:
-    """Run one rank of the burn-in. `patience` is the timeout of torch.distributed operations in seconds.
+def main(timeout: float) -> None:
+    """Run one rank of the burn-in. `timeout` is the timeout of torch.distributed operations in seconds.
 
     The operator or torch's agent has set the environment variables of the rank.
     """
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = select_device(local)
-    dist.init_process_group(backend, timeout=timedelta(seconds=patience))
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     require_correct_sum(device)
     sizes = [measure_size(mebi, device) for mebi in SIZES[backend]]
     hosts: list[Any] = [None] * dist.get_world_size()

@@ -32,13 +32,13 @@ class PortableTree(ProcessTree):
         self._uid = uid
         self._owners: dict[psutil.Process, str] = {}
 
-    def map_members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
+    def map_members(self, main_pids: dict[int, str], names: list[str]) -> dict[int, str]:
         """Return the container of each live process by pid; see `ProcessTree.map_members`."""
         owners = {each: owner for each, owner in self._owners.items() if _is_alive(each)}
         for child in psutil.Process(os.getpid()).children():
-            owners[child] = mains.get(child.pid) or self.find_owner(child.pid, names)
+            owners[child] = main_pids.get(child.pid) or self.find_owner(child.pid, names)
         # A container without its first process is ending: its remaining processes must be found now.
-        if len(mains) < len(names) or not names:
+        if len(main_pids) < len(names) or not names:
             owners |= {
                 each: owner for each, owner in _find_pod_processes([self._uid]).items() if each not in owners
             }

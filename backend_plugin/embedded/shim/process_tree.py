@@ -18,16 +18,16 @@ class ProcessTree:
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
 
-    def map_members(self, mains: dict[int, str], names: list[str]) -> dict[int, str]:
+    def map_members(self, main_pids: dict[int, str], names: list[str]) -> dict[int, str]:
         """Return the container of each live process by pid.
 
         Args:
-            mains: The containers by the pid of their live first process.
+            main_pids: The containers by the pid of their live first process.
             names: The names of the containers that run, or that may have remaining processes.
         """
         found: dict[int, str] = {}
         for pid in _list_children(os.getpid()):
-            owner = mains.get(pid) or self.find_owner(pid, names)
+            owner = main_pids.get(pid) or self.find_owner(pid, names)
             below = [pid]
             while below:
                 each = below.pop()

@@ -229,8 +229,8 @@ class Supervisor:
         return found
 
     def _map_processes(self) -> dict[int, str]:
-        mains = {run.pid: run.name for run in self.runs.values() if run.status is None}
-        return self._tree.map_members(mains, list(self.runs))
+        main_pids = {run.pid: run.name for run in self.runs.values() if run.status is None}
+        return self._tree.map_members(main_pids, list(self.runs))
 
 
 def _build_container(spec: Spec, launch: Spec) -> ContainerLifecycle:

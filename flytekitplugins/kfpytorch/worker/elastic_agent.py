@@ -183,7 +183,7 @@ class _Agent(SimpleElasticAgent):
             args={**place, "directory": f"{self._node.directory}/{worker.local_rank}.{self._rounds}"},
             env={**os.environ, **env},
             streams=self._streams[first : first + 3],
-            patience=self._launch.shutdown_timeout,
+            stop_timeout=self._launch.shutdown_timeout,
         )
         return self._group.start(process, self._events)
 
@@ -244,7 +244,7 @@ class _Agent(SimpleElasticAgent):
             self._wait_for_all(_WRITE_WHERE)
         for number in (signum, signal.SIGKILL):
             self._group.stop(number)
-            self._wait_for_all(self._group.patience)
+            self._wait_for_all(self._group.stop_timeout)
         self._group.release()
 
     def _report_restart(self) -> None:

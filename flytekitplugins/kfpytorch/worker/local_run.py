@@ -66,7 +66,7 @@ class LocalRun:
     began: float = field(default_factory=time.monotonic)
 
     @property
-    def patience(self) -> float:
+    def stop_timeout(self) -> float:
         """Seconds between SIGTERM and SIGKILL."""
         return PATIENCE_HERE if self.on_this_machine else PATIENCE_IN_POD
 
@@ -103,7 +103,7 @@ class LocalRun:
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
         return ProcessSpec(
-            name=name, target=_REPLICA, args=args, env=env, streams=slot.ends, patience=self.patience
+            name=name, target=_REPLICA, args=args, env=env, streams=slot.ends, stop_timeout=self.stop_timeout
         )
 
     def build_agent(
@@ -127,7 +127,7 @@ class LocalRun:
             args={"directory": str(directory), "places": places, **args},
             env=env,
             streams=[fd for slot in slots for fd in slot.ends],
-            patience=self.patience + 2.0,  # The agent stops its workers within `patience`.
+            stop_timeout=self.stop_timeout + 2.0,  # The agent stops its workers within `stop_timeout`.
             is_agent=True,
         )
 

@@ -23,7 +23,7 @@ class ProcessSpec:
     env: dict[str, str]
     streams: Sequence[int]
     """Descriptors for standard input, output and error; for an agent, also those of each of its workers."""
-    patience: float
+    stop_timeout: float
     """Seconds between SIGTERM and SIGKILL."""
     is_agent: bool = False
 
@@ -84,9 +84,9 @@ class ProcessGroup:
         return [member for member in self.members if member.code is None]
 
     @property
-    def patience(self) -> float:
+    def stop_timeout(self) -> float:
         """Seconds between SIGTERM and SIGKILL for the whole group."""
-        return max((member.process.patience for member in self.members), default=0.0)
+        return max((member.process.stop_timeout for member in self.members), default=0.0)
 
     def has_failure(self) -> bool:
         """True if a process has ended with an error."""

@@ -195,7 +195,7 @@ class ProcessSupervisor:
         if self._group.request_stacks():
             self._poll_events(_WRITE_WHERE)
         self._group.stop(signal.SIGTERM)
-        deadline = time.monotonic() + self._group.patience
+        deadline = time.monotonic() + self._group.stop_timeout
         while self._group.list_running() and time.monotonic() < deadline:
             self._poll_events(0.1)
         self._group.release()

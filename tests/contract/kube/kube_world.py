@@ -138,7 +138,7 @@ def collect_facts(server: KubeServer, directory: Path, **fields: Any) -> Facts:
     """Return the facts that the doctor reads, for the task of its own unless `fields` have another one."""
     fields = {"template": sample_task.build_template(), "named": False, **fields}
     request = fact_collector.DoctorRequest(run=a_run(namespace="ns"), **fields)
-    return asyncio.run(fact_collector.collect_facts(options(server, directory, patience=1.0), request))
+    return asyncio.run(fact_collector.collect_facts(options(server, directory, request_timeout=1.0), request))
 
 
 class SetCredentials:

@@ -53,7 +53,7 @@ def burned_in(server, tmp_path, play=lambda: None, seconds=60, **facts):
     """Run a burn-in, and call `play` when its job exists; return the findings and messages."""
     server.objects.on_create = lambda *_: threading.Thread(target=play).start()
     messages = []
-    options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), patience=10.0)
+    options = KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config"), request_timeout=10.0)
     known = Facts(namespace="ns", **{"task": PlannedTask(plan=PLANNED), **facts})
     limits = runner.BurnInLimits(seconds=seconds, say=messages.append, pause=0.05)
     return asyncio.run(runner.run_burn_in(options, known, limits)), messages

@@ -43,7 +43,7 @@ def server(server):
 
 
 def with_user(server, tmp_path, user):
-    return KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config", user), patience=1.0)
+    return KubernetesOptions(kubeconfig=kubeconfig(server, tmp_path / "config", user), request_timeout=1.0)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tm
 async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path, token):
     user = write_printing_plugin(tmp_path, f'[ "$(cat {token})" = first ] || sleep 1.5')
     config = kubeconfig(server, tmp_path / "config", user)
-    async with opened(KubernetesOptions(kubeconfig=config, patience=0.5)) as cluster:
+    async with opened(KubernetesOptions(kubeconfig=config, request_timeout=0.5)) as cluster:
         assert await cluster.get(JOB)
         rotate(server, token)
         gave_up = 0
@@ -228,7 +228,7 @@ def trusting(server, tmp_path, authority, name="127.0.0.1"):
     """Return the options of a client that expects a certificate of this authority with this name."""
     cluster = {"certificate-authority": str(authority), "tls-server-name": name}
     config = kubeconfig(server, tmp_path / "config", {"token": "first"}, **cluster)
-    return KubernetesOptions(kubeconfig=config, patience=2)
+    return KubernetesOptions(kubeconfig=config, request_timeout=2)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ async def test_proxy_of_the_environment_is_used_except_for_excluded_hosts(server
     far = kubeconfig(server, tmp_path / "config", {"token": "first"})
     config = (tmp_path / "config").read_text()
     (tmp_path / "config").write_text(config.replace(server.url, "http://api.invalid"))
-    settings = KubernetesOptions(kubeconfig=far, patience=1.0)
+    settings = KubernetesOptions(kubeconfig=far, request_timeout=1.0)
     async with opened(settings) as cluster:
         assert await cluster.get(JOB)
     monkeypatch.setenv("no_proxy", "api.invalid")

@@ -89,7 +89,7 @@ async def test_response_is_handled_as_its_row_specifies(server, tmp_path, case):
         body = json.dumps({"kind": "Status", "code": code, **status}).encode()
     assert parse_error_response(code, {}, body).error_class.answer == row
     name = ObjectName(namespace="ns", name=NAME)
-    async with opened(options(server, tmp_path, patience=1.0)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=1.0)) as cluster:
         calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
         server.faults[:] = [
             Fault(method, "pytorchjobs", times=1_000, code=code, body=body) for method in calls

@@ -48,7 +48,7 @@ async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
 
 
 async def test_event_is_written_once_by_several_servers(server, tmp_path):
-    settings = options(server, tmp_path, patience=2.0)
+    settings = options(server, tmp_path, request_timeout=2.0)
     async with (
         opened(settings) as first,
         opened(settings) as second,

@@ -31,7 +31,7 @@ def server(server):
 
 def lines_of(server, tmp_path, uid=None, **fields):
     async def all_of_it():
-        async with opened(options(server, tmp_path, patience=1.0)) as cluster:
+        async with opened(options(server, tmp_path, request_timeout=1.0)) as cluster:
             return [line async for line in read_log(cluster, uid, **fields)]
 
     return asyncio.run(all_of_it())

@@ -32,7 +32,7 @@ def server(server):
 
 @asynccontextmanager
 async def orphanage(server, tmp_path, *namespaces, **settings):
-    async with opened(options(server, tmp_path, patience=1.0, **settings)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=1.0, **settings)) as cluster:
         yield OrphanFinder(
             cluster=cluster,
             executions=cluster,

@@ -49,7 +49,7 @@ async def test_transient_error_is_retried(server, cluster, trouble):
 )
 async def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, trouble):
     server.faults.append(Fault("POST", times=1_000, **trouble))
-    async with opened(options(server, tmp_path, patience=0.6)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=0.6)) as cluster:
         with pytest.raises(ClusterUnavailable):
             await cluster.create(job())
     assert list_names(server) == []
@@ -142,7 +142,7 @@ async def test_pod_templates_are_found_in_each_namespace(server, cluster):
 
 
 async def test_closed_cluster_sends_no_request(server, tmp_path):
-    async with opened(options(server, tmp_path, patience=0.3)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=0.3)) as cluster:
         await cluster.close()
         with pytest.raises(ClusterUnavailable):
             await cluster.get(JOB)
@@ -186,7 +186,7 @@ def build_names(number):
 )
 async def test_many_requests_do_not_delay_a_job_creation(server, tmp_path, method, most, request_change):
     server.faults.append(Fault(*method.split(), hang=100, times=1_000))
-    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=90.0)) as cluster:
         many = [request_change(cluster, name) for name in build_names(200)]
         async with under_way(many, lambda: asked_for(server, method) >= most):
             made = await asyncio.wait_for(cluster.create(job()), 60)
@@ -197,7 +197,7 @@ async def test_many_requests_do_not_delay_a_job_creation(server, tmp_path, metho
 async def test_background_requests_do_not_delay_abort_and_cancellation(server, tmp_path):
     server.apply(JOBS, job())
     server.faults += [Fault(each, path="/j", hang=100, times=1_000) for each in ("PATCH", "DELETE")]
-    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=90.0)) as cluster:
         edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         leftovers = [cluster.delete(each) for each in build_names(100)]
         pods = [cluster.delete_pod(each) for each in build_names(100)]
@@ -213,7 +213,7 @@ async def test_queued_request_does_not_time_out_behind_others(server, tmp_path):
     """Twelve concurrent requests of 0.5 s each: the API server is slow but always responds."""
     server.apply(JOBS, job())
     server.faults.append(Fault("PATCH", hang=0.5, times=1_000))
-    async with opened(options(server, tmp_path, patience=3.0)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=3.0)) as cluster:
         await asyncio.gather(*(cluster.patch(JOB, PATCH) for _ in range(96)))
     assert asked_for(server, "PATCH") == 96
 
@@ -221,7 +221,7 @@ async def test_queued_request_does_not_time_out_behind_others(server, tmp_path):
 async def test_request_in_backoff_does_not_block_others(server, tmp_path):
     server.apply(JOBS, job())
     server.faults.append(Fault("PATCH", path="/j", code=503, times=10_000))
-    async with opened(options(server, tmp_path, patience=90.0)) as cluster:
+    async with opened(options(server, tmp_path, request_timeout=90.0)) as cluster:
         edits = [cluster.patch(each, {"spec": {}}) for each in build_names(100)]
         async with under_way(edits, lambda: asked_for(server, "PATCH") >= 100):
             await asyncio.wait_for(cluster.patch(JOB, PATCH), 60)

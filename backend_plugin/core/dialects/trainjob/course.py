@@ -95,8 +95,8 @@ def build_stop_spec(job: Job) -> Manifest | None:
 
     A job does not end by itself if the failure of a node may restart all nodes.
     """
-    said = _read_options(job)
-    return None if said.max_restarts or said.named_runtime else {}
+    options = _read_options(job)
+    return None if options.max_restarts or options.named_runtime else {}
 
 
 def _read_options(job: Job) -> options.JobOptions:
@@ -173,17 +173,17 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
     ended = _find_surplus_end(nodes, limits.min_nodes or 1) if job.scales else None
     attempt = max((pod.attempt for pod in nodes), default=0)
     if ended is not None:
-        said = "all nodes of the training have succeeded"
+        message = "all nodes of the training have succeeded"
         yield Condition(
-            type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=said, since=ended
+            type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=message, since=ended
         )
     elif job.end_condition is None and _is_over_limit(attempt, limits):
-        said = f"all nodes were restarted {attempt} times, after failures and disruptions"
+        message = f"all nodes were restarted {attempt} times, after failures and disruptions"
         yield Condition(
             type=job_conditions.FAILED,
             true=True,
             reason="DisruptionLimitExceeded",
-            message=said,
+            message=message,
             since=_find_creation(nodes),
         )
 

@@ -42,9 +42,9 @@ def encode(options: JobOptions) -> str:
 
 
 @lru_cache(maxsize=1_024)
-def decode(said: str) -> JobOptions:
-    """Return the options in `said`, a TrainJob's annotation `ANNOTATION`; the defaults if it is invalid."""
+def decode(annotation: str) -> JobOptions:
+    """Return the options in the value of `ANNOTATION` of a TrainJob; the defaults if it is invalid."""
     try:
-        return _DECODER.decode(said) if said else NONE
+        return _DECODER.decode(annotation) if annotation else NONE
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return NONE

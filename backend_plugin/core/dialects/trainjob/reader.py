@@ -58,7 +58,7 @@ def read_job(manifest: Manifest) -> Job:
     """Read a TrainJob as the API server returns it."""
     spec, status = get_mapping(manifest, "spec"), get_mapping(manifest, "status")
     trainer, metadata = get_mapping(spec, "trainer"), read_job_metadata(manifest)
-    said = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
+    job_options = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
     count = read_replica_count(trainer, "numNodes")
     managers = tuple(get_interned(each, "manager") for each in get_mappings(spec, "runtimePatches"))
     return Job(
@@ -69,19 +69,19 @@ def read_job(manifest: Manifest) -> Job:
         initializers=tuple(
             role for kind, role in INITIALIZERS.items() if get_mapping(spec, "initializer", kind)
         ),
-        elastic=said.min_nodes is not None,
-        scales=said.min_nodes is not None and said.min_nodes < count,
-        launcher=said.launcher,
+        elastic=job_options.min_nodes is not None,
+        scales=job_options.min_nodes is not None and job_options.min_nodes < count,
+        launcher=job_options.launcher,
         nproc_per_node=get_int(trainer, "numProcPerNode"),
         # Trainer deletes no pod after the end.
         clean_pod_policy="None",
         ending=is_suspended(manifest),
         patch_managers=managers,
-        lost_patch=said.named_runtime and MANAGER not in managers,
+        lost_patch=job_options.named_runtime and MANAGER not in managers,
         owns_pods=False,
         conditions=(*map(_translate_condition, read_conditions(status)), *_derive_creation(status)),
-        expires=said.ttl_seconds is not None,
-        ttl=None if said.ttl_seconds is None else timedelta(seconds=max(0, said.ttl_seconds)),
+        expires=job_options.ttl_seconds is not None,
+        ttl=None if job_options.ttl_seconds is None else timedelta(seconds=max(0, job_options.ttl_seconds)),
     )
 
 
