@@ -16,7 +16,7 @@ _HELP = """Print the stack of each rank of your runs on this machine, without st
 PROCESS is the process id of a `pyflyte run`, or of a Python program that calls a task. The exit code is 1 if
 there is no such run.
 """
-# A local run answers within a second, unless it starts or stops.
+# The longest wait for a local run. It answers within a second, except while it starts or stops.
 _PATIENCE = 5.0
 
 

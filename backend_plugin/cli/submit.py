@@ -148,7 +148,9 @@ def print_title(text: str) -> None:
 
 
 def load_task(path: Path, task: str | None, image: str | None) -> "LoadedTask":
-    """Return the task named `task` in a Python file, or the only one; `image` is its image if it sets none.
+    """Return the task named `task` in a Python file; without a name, the only task of the file.
+
+    `image` is the image for a task that sets none.
 
     Raises:
         UnusableInput: If the file does not exist, is not a Python file, cannot be imported, or has no such

@@ -80,9 +80,9 @@ def is_coloured() -> bool:
 
 
 def get_colour(word: str) -> str | None:
-    """Return the colour name for `click.style` of a state such as ``RUNNING``.
+    """Return the colour of a state such as ``RUNNING``, by its name in `click.style`.
 
-    None for other words, or if stdout shows no colours.
+    Return None for a word that is not a state, or if stdout shows no colours.
     """
     return _COLOURS.get(word) if is_coloured() else None
 

@@ -31,9 +31,9 @@ _NO_TASK: Final = (
 
 
 def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemplate:
-    """Return the task named `task` in `file`, or the only one; ``-`` is stdin.
+    """Return the task named `task` in `file`; without a name, the only task of the file.
 
-    `image` is the image of tasks in a Python file that set none.
+    The file ``-`` is stdin. `image` is the image for a task in a Python file that sets none.
 
     Raises:
         UnusableInput: If the file cannot be read or has no such task; the message suggests similar names.
