@@ -95,7 +95,7 @@ _Layout = Callable[[Manifest, list[Problem]], _ParsedCustom]
 
 
 def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
-    """Return the reader for the version of `custom`, and add the problems of type, version and keys."""
+    """Return the reader for the version of `custom`; add problems of the task type, the version and keys."""
     is_ours, version = template.type == TASK_TYPE, template.task_type_version
     if not is_ours:
         remedy = _REMEDIES_BY_TYPE.get(template.type, _REMEDY_OF_FOREIGN_TYPE)

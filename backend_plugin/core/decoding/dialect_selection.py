@@ -23,7 +23,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     dialect: Dialect
     reasons: Sequence[str] = ()
-    """Empty after a conflict with the settings, or if the default dialect is the only possible one."""
+    """Sentences for users; empty if task and settings conflict, or only the default dialect is possible."""
     problems: Sequence[Problem] = ()
 
 
@@ -58,7 +58,7 @@ def select_dialect(
 
 
 def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
-    """Return the settings with this dialect, a kind of job, for all jobs."""
+    """Return the settings, changed so that all jobs have this dialect (kind of job)."""
     plugin = replace(
         settings.kfpytorch,
         dialect=dialect.name.lower(),

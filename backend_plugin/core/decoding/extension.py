@@ -122,7 +122,7 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
 
 
 def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
-    """Yield problems of fields that the checks of the final pod accept."""
+    """Yield a problem for an invalid operator or effect; the later checks of the pod accept any text."""
     if toleration.operator:
         yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
     if toleration.effect:

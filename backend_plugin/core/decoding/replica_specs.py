@@ -87,7 +87,7 @@ def check_replica_count(replicas: int, path: str) -> Iterator[Problem]:
 
 
 def check_elastic(elastic: Any, workers: int, framework: str) -> Iterator[Problem]:
-    """Yield a problem for each number in an elastic config, if any, that is invalid or excludes `workers`."""
+    """Yield a problem for each invalid number in an elastic config, and if `workers` is not in its range."""
     if elastic is None:
         return
     path = "custom.elasticConfig"
