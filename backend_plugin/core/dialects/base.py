@@ -143,7 +143,7 @@ class Dialect:
     installation: str = ""
     """The command that installs the operator."""
     deployments: tuple[Mapping[str, str], ...] = ()
-    """The selectors of a list request that find the Deployment of its operator."""
+    """The selectors that find the Deployment of the operator, each for a list request of its own."""
     event_kinds: tuple[str, ...] = ()
     """The kinds of the objects between a job and its pods; the server watches the events of these objects."""
     creation_failures: tuple[str, ...] = ()

@@ -53,10 +53,11 @@ def interpret(observed: Observed) -> Observed:
 def _select_pods(
     job: Job, pods: tuple[Pod, ...], nodes: Iterable[Pod], loading: Iterable[Pod]
 ) -> tuple[Pod, ...]:
-    """Return the pods that determine the state of the job; placeholder pods and pods without a role are kept.
+    """Return the pods that determine the state of the job, and all placeholder pods and pods without a role.
 
-    `nodes` and `loading` are the present pods of the nodes and of the initializers. Earlier pods of both do
-    not count, and neither do pods of other roles that have not failed.
+    The state depends on `nodes`, the present pods of the nodes. It also depends on failed pods of roles that
+    are neither nodes nor initializers. After the end of the job, it also depends on those of `loading`, the
+    present pods of the initializers, that have not succeeded.
     """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:
@@ -130,9 +131,9 @@ def _with_course(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Job
 
 
 def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
-    """Return the time from which all nodes existed for the first time; None if some nodes have no pod.
+    """Return the first time at which all nodes existed; None if some nodes have no pod.
 
-    After a restart of the whole job that time is unknown, and the result is the creation time of the job.
+    After a restart of the whole job this time is unknown, and the result is the creation time of the job.
     """
     if any(pod.attempt for pod in nodes):
         # With this earlier time, the present pods count as replacements.

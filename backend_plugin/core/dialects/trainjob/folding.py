@@ -60,8 +60,8 @@ def _compare(one: Manifest, other: Manifest, role: ReplicaRole, other_role: Repl
 def _list_fields(pod: Manifest) -> Mapping[str, JsonValue]:
     """Return the fields of a pod template by names such as ``metadata.labels.team``.
 
-    A field of the pod spec or of the training container has its own name, such as ``image``; one of another
-    container has the name of the container before it, as in ``sidecar.image``.
+    A field of the pod spec or of the training container is named without a prefix, such as ``image``. The
+    prefix for another container is its name, as in ``sidecar.image``.
     """
     spec, metadata = get_mapping(pod, "spec"), get_mapping(pod, "metadata")
     trainer = find_trainer(spec)

@@ -30,7 +30,7 @@ _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 
 
 def build_field(job: TrainingJob) -> Manifest:
-    """Return the field `initializer` of a TrainJob's spec; {} if it has neither a data set nor a model."""
+    """Return the field `initializer` of a TrainJob's spec; {} if the job has no data set and no model."""
     return omit_empty({"initializer": {kind: _build_source(each) for kind, each in job.sources.items()}})
 
 
@@ -115,7 +115,7 @@ def _build_pod_spec(job: TrainingJob, draft: JobDraft, kind: str, spec: Manifest
 
 
 def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
-    """Return the pod spec of a node that mounts the loaded data set and model in its training container."""
+    """Return a node's pod spec, in which the training container mounts the loaded data set and model."""
     if not job.sources:
         return spec
     mounts = [{"name": VOLUME, "mountPath": PATHS[kind], "subPath": kind} for kind in job.sources]
@@ -132,9 +132,9 @@ def _get_storage(job: TrainingJob) -> DataStorage:
 
 
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
-    """Return the field `volumes` of a pod with `others` and the claim that the author names.
+    """Return the field `volumes` of a pod: `others`, and the volume of the claim that the author names.
 
-    JobSet adds the volume of a claim that it creates itself.
+    If the author names no claim, JobSet creates one and adds its volume.
     """
     claim = _get_storage(job).claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []

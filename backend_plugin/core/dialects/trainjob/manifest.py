@@ -32,7 +32,7 @@ from kfpytorch_common.frameworks import MPI
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 """The annotation by which JobSet gives the Job of the nodes its own topology domain."""
 _DEFAULT_RESTARTS: Final = 6
-"""The restarts of a job whose restart policy has no limit: the default limit of a Kubernetes Job."""
+"""The number of restarts if the restart policy permits them and no limit is set, as for a Kubernetes Job."""
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -171,7 +171,7 @@ _CONTROLS: Final = re.compile("[\x7f-\x84\x86-\x9f\ufffe\uffff]")
 
 
 def _require_no_controls(text: str) -> None:
-    # The search is slow, and most texts are ASCII.
+    # Most texts need no search, which is slow: an ASCII text can contain only the first of these characters.
     if (not text.isascii() or "\x7f" in text) and (found := _CONTROLS.search(text)):
         raise InvalidTask(
             Problem(

@@ -21,7 +21,8 @@ _RESERVED: Final = frozenset({
 })  # fmt: skip
 _OF_TRAINER: Final = {"image": "image", "command": "command", "args": "args", "resources": "resourcesPerNode"}
 _OF_CONTAINER: Final = ("volumeMounts", "securityContext")
-# These fields are not in the patch. The runtime has its own name and policy, and `trainer` has the others.
+# The fields of the training container that the patch does not change. The runtime has its own container name
+# and termination message policy; the field `trainer` of the job contains the others.
 _WITHOUT_EFFECT: Final = ("terminationMessagePolicy", "name", "env", *_OF_TRAINER)
 _WITHOUT_PROBLEM: Final = (*_OF_CONTAINER, *_WITHOUT_EFFECT)
 _EMPTY: Final[Any] = (None, "", [], {})

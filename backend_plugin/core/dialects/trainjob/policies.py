@@ -24,7 +24,7 @@ def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
     }
     rules: list[JsonValue] = [*build_initializer_rules(job), disruption]
     if any(rule.action == _FAIL_JOB for rule in job.train_options.pod_failure_rules):
-        # A rule of the author fails the Job with the same reason; only the message shows a disruption.
+        # A disruption and a rule of the author fail the Job with the same reason and different messages.
         disruption["onJobFailureMessagePatterns"] = [_DISRUPTED]
         rules.append({"name": "failure", "action": "FailJobSet", "onJobFailureReasons": _BY_RULE})
     return {

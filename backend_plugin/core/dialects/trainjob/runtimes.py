@@ -138,7 +138,7 @@ def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[R
 
 
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
-    """Return the replicated job that a runtime lacks for a task, and its purpose; empty if there is none."""
+    """Return the name and purpose of the replicated job that a runtime lacks for a task; empty if none."""
     if runtime.role != ROLE:
         return f"{ROLE} with a container {CONTAINER}, in which a task runs"
     needed = (INITIALIZERS[kind] for kind in get_mapping(job, "spec", "initializer"))
