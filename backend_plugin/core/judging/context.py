@@ -10,7 +10,7 @@ from backend_plugin.core.settings.logs import LogLinkSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingContext:
-    """The inputs of `pipeline.judge`, which derives a job's Flyte phase, except observed state and time."""
+    """The settings and options with which `pipeline.judge` derives a Flyte phase from observed state."""
 
     judging: JudgingSettings = field(default_factory=JudgingSettings)
     logs: LogLinkSettings = field(default_factory=LogLinkSettings)

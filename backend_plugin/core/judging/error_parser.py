@@ -77,9 +77,9 @@ def summarize_file(file: ErrorFile) -> ErrorFile:
 
 
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
-    """Return the failure that an error file reports, and its cause, which is None if no report contains it.
+    """Return the failure in an error file, and the cause that its message names; None if it names none.
 
-    A cause in a report is more certain than one that is derived from the failure.
+    A cause that the message names is more certain than one that is derived from the failure.
     """
     if file.failure is not None:
         return file.failure, file.cause
@@ -179,14 +179,17 @@ def _split_traceback(text: str) -> tuple[str, str]:
 
 
 def _truncate(text: str) -> str:
-    """Return the text truncated to `_LONGEST` bytes."""
+    """Return the first `_LONGEST` bytes of a text that has at most `_LONGEST` characters."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
 
 
 def _extract_report_body(below: str, headline: str) -> str:
-    """Return the message of a report from the text below its first line, with `headline` as second line."""
+    """Return the message of a report; `below` is the text that follows the first line of the report.
+
+    If `headline` is not empty, it becomes the second line of the message.
+    """
     end = _BELOW.search(below)
     body = below[: end.start() if end else None].strip()
     first, *rest = [line.strip() for line in body.splitlines()] or [""]

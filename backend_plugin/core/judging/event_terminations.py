@@ -10,8 +10,8 @@ from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTerminati
 from backend_plugin.core.observed import Event, Pod
 from kfpytorch_common.causes import Cause
 
-# Reasons of events at most a minute before the end of the job that they caused. Other events may be ten
-# minutes older: peers notice a lost Kubernetes node late, and a container restarted in place has a backoff.
+# Events with these reasons can cause the end of a job only within the next minute. Other events can cause it
+# up to ten minutes later: peers notice a lost node late, and a container restarted in place has a backoff.
 _PROMPT: Final = frozenset({"ExitedWithCode", "Preempted", "Evicted"})
 
 
@@ -79,7 +79,7 @@ _TAKEN: Final[Mapping[str, Cause]] = {
     "TaintManagerEviction": Cause.NODE_LOST,
     "NodeNotReady": Cause.NODE_LOST,
 }
-"""Causes by the event reason of a scheduler, a kubelet or a node controller that removes a pod."""
+"""The cause of the removal of a pod, by the reason of the event that reports it."""
 
 
 def _find_pod_removal(event: Event, *, launcher: bool) -> ReplicaTermination | None:

@@ -38,8 +38,8 @@ _MORE: Final = 300
 def get_termination_reason(termination: ReplicaTermination) -> str:
     """Return the reason of a termination in one word, such as ``ValueError`` or ``OOMKilled``.
 
-    It is the exception class, ``Deleted`` for a replica that was stopped without an exit code, Kubernetes'
-    reason, the signal or ``ExitCode``. The first that applies counts.
+    It is the first of these that applies: the exception class, ``Deleted`` for a replica that was stopped
+    without an exit code, Kubernetes' reason, the signal, and ``ExitCode``.
     """
     if termination.failure.exception:
         return termination.failure.exception.rpartition(".")[2]

@@ -22,8 +22,8 @@ def list_file_terminations(
 ) -> list[ReplicaTermination]:
     """Return the terminations that the error files of workers report.
 
-    The names of replicas and the times of deletions are those of `pods`. `launcher` is true if the first node
-    of the job runs mpirun.
+    `pods` are used to find the name of each replica and the time at which its pod was deleted. `launcher` is
+    true if the first node of the job runs mpirun.
     """
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}

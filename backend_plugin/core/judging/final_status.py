@@ -116,9 +116,9 @@ def _list_known_terminations(
 ) -> list[ReplicaTermination]:
     """Return the terminations of pods, and those in events and error files, that may have ended the job.
 
-    If all these replicas ended only because they were stopped, and no deadline ended the job, return the
-    failures after which replicas were restarted, if there are any: from error files and, if the backoff limit
-    ended the job, from previous container runs.
+    If all these replicas were only stopped, and no deadline ended the job, search for earlier failures, after
+    which replicas were restarted. If there are any, return these instead. They are found in error files and,
+    if the backoff limit ended the job, in previous container runs.
     """
     pods = observed.pods
     list_files = partial(

@@ -40,7 +40,7 @@ _REASONS: Final = frozenset(reason.value for reason in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether a job that has run before waits for resources or runs again, and the event that reports it."""
+    """The result of `decide_event`: a job that has run before waits for resources, or it runs."""
 
     reason: JobEventReason
     event: Manifest | None = None
@@ -98,7 +98,7 @@ def _list_written_events(job: Job, events: Iterable[Event]) -> list[Event]:
         and each.name == job.name
         and (each.at is None or job.created is None or each.at >= job.created)
     ]
-    # Times have a resolution of one second. In the same second, the job waits before it runs again.
+    # Times have a resolution of one second. Of two events in the same second, the wait is the earlier one.
     return sorted(
         own, key=lambda event: (event.at is not None, event.at, event.reason == JobEventReason.RUNS.value)
     )
@@ -129,7 +129,7 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
         names = {pod.replica for pod in lost}
         # A pod group's status may be older than the new pod, so require a reason for that pod.
         is_reported = any(wait.reason and names & {*wait.replicas} for wait in unbound)
-        # The minimum is the same for all servers, even if some pods have no condition.
+        # All servers derive the same time from the creation of the pods, even if some pods have no condition.
         since = min(filter(None, [pod.created for pod in lost]), default=None)
     overdue = is_exceeded(judging.unscheduled_pod_grace_period, since, now)
     return since if is_reported or overdue else None
@@ -154,7 +154,7 @@ def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
 
 
 def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
-    """Return a core/v1 event for each scheduler or queue warning about a job that names a reason for one."""
+    """Return a core/v1 event for each warning of a scheduler or queue whose field `event` is set."""
     job = observed.job
     if job is None:
         return []

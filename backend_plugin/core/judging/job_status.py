@@ -64,7 +64,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaced: tuple[str, ...] = ()
     """The replicas whose present pod was created after the time at which all replicas first had a pod."""
     enough: bool = True
-    """True if the training does not require all replicas, or if the first pod of each replica has run."""
+    """False while a job that needs all replicas has its first pods, and one of these pods has never run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
     root_cause: ReplicaTermination | None = None
