@@ -163,7 +163,7 @@ def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
 def _select_leftover_pods(
     job: Job, pods: Sequence[Pod], *, is_failure: bool, now: datetime
 ) -> tuple[Pod, ...]:
-    """Return the replicas and placeholder pods of an ended job to delete, because the operator keeps them.
+    """Return the pods of an ended job that this server deletes: replicas and placeholder pods.
 
     For every clean pod policy, pending and running pods are deleted, because they may get or hold GPUs. But
     after a success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are
@@ -192,7 +192,7 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a cancelled job keeps its pods and their logs, and its processes still have time to end."""
+    """True if a cancelled job keeps its pods for their logs, and its processes still have time to end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
     return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
@@ -216,5 +216,5 @@ def is_finished(observed: Observed) -> bool:
 
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
-    # The pods that show the failure may be deleted, so that it could not be derived again.
+    # Store the verdict: the pods that show the failure may be deleted, and then it cannot be derived again.
     return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}

@@ -61,7 +61,7 @@ class ReplicaRole(enum.Enum):
     MASTER = "Master"
     WORKER = "Worker"
     NODE = "Node"
-    """All replicas of a job of a kind without a master, such as TrainJob."""
+    """The role of all replicas if the kind of job has no master; a TrainJob has none."""
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +143,10 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     run: Attempt
     groups: tuple[ReplicaGroup, ...]
-    """The master first; only workers if elastic; one group of nodes for a TrainJob. Never empty."""
+    """At least one group: the master and then the workers.
+
+    An elastic job has only workers. A TrainJob has one group of nodes.
+    """
     nproc_per_node: int | None = None
     """The number of processes that each replica's agent starts; None if the replica determines it."""
     elastic: ElasticPolicy | None = None

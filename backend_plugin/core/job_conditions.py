@@ -1,4 +1,4 @@
-"""The types of a job's conditions, to which the conditions of each operator (kind of job) are translated."""
+"""The types of a job's conditions. The reader of each kind of job translates conditions to these types."""
 
 from typing import Final
 

@@ -110,7 +110,7 @@ def list_initializers(job: Job) -> Sequence[str]:
 
 
 def require_node(job: Job, number: int) -> str:
-    """Return the name of the replica with a node number, its position from 0 in the order of the ranks.
+    """Return the name of the replica with this node number, which counts from 0 in the order of the ranks.
 
     Raises `RankNotFound` if the job has fewer replicas.
     """
@@ -150,7 +150,7 @@ def _format_no_match(word: str, name: str, among: Sequence[NamedJob]) -> str:
     word = word[:_LONGEST]
     if not among:
         return f"there is no job {word}, and no other job" + (" in that namespace" if "/" in word else "")
-    # Compare with the whole name, and with its prefix of the typed length.
+    # Compare the typed name with each whole name, and with the prefix of each name that has the same length.
     latest = among[-_COMPARED:] if len(name) <= _LONGEST else ()
     near = {job.name[:end]: job.name for job in latest for end in (None, len(name))}
     close = [near[each] for each in get_close_matches(name, near, n=3, cutoff=_ALIKE)]

@@ -13,8 +13,8 @@ from kfpytorch_idl.v1 import job_ref_pb2
 VERSION: Final = 1
 
 _PURPOSE: Final = b"reference"
-# The key of the field and the length of its value. The field is appended by hand because newer servers may
-# have fields with higher numbers. Older servers skip it.
+# The key of the field `signature` and the length of its value. The field is appended by hand, so that it is
+# the last one even if newer servers have fields with higher numbers. Older servers skip it.
 _SIGNATURE: Final = bytes([9 << 3 | 2, SIGNATURE_BYTES])
 
 _NAMES: Final = {each.number: name for name, each in DIALECTS.items()}
