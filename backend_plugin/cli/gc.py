@@ -106,7 +106,7 @@ async def _collect_orphans(
 
     cluster = await KubernetesCluster.open(clusters.build_kubernetes_options(settings))
     try:
-        orphanage = OrphanFinder(
+        finder = OrphanFinder(
             cluster=cluster,
             executions=cluster,
             allowed=Allowlist(
@@ -117,21 +117,21 @@ async def _collect_orphans(
             now=cluster.clock.get_current_time,
             least_age=options["older_than"],
         )
-        scan = await orphanage.scan()
+        scan = await finder.scan()
         if not (options["delete"] and scan.orphans):
             return scan, [(each, "orphan", "") for each in scan.orphans], cluster.clock.get_current_time()
         await asyncio.sleep(options["confirm_after"].total_seconds())
-        still = await orphanage.scan()
+        still = await finder.scan()
         uids = {each.job.uid for each in still.orphans}
-        rows = [await _delete_orphan(orphanage, each, is_still=each.job.uid in uids) for each in scan.orphans]
+        rows = [await _delete_orphan(finder, each, is_still=each.job.uid in uids) for each in scan.orphans]
         return still, rows, cluster.clock.get_current_time()
     finally:
         await cluster.close()
 
 
-async def _delete_orphan(orphanage: "OrphanFinder", suspect: "OrphanCandidate", *, is_still: bool) -> _Row:
+async def _delete_orphan(finder: "OrphanFinder", suspect: "OrphanCandidate", *, is_still: bool) -> _Row:
     try:
-        if is_still and await orphanage.delete_orphan(suspect):
+        if is_still and await finder.delete_orphan(suspect):
             return suspect, "deleted", ""
     except BackendError as trouble:
         return suspect, "failed", str(trouble)

@@ -89,7 +89,7 @@ class ServerParts:
     async def run(self) -> None:
         """Run all background tasks until cancelled."""
         others = [each.run() for each in (self.orphans, self.found) if each is not None]
-        await run_until_first_exit(self.tasks.keeper.run(), *others)
+        await run_until_first_exit(self.tasks.reconciler.run(), *others)
 
     async def drain(self, left: float) -> None:
         """Wait for background operations after the last call, and cancel those that exceed the time limit.
@@ -113,7 +113,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         prefixes, trouble=lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
     )
     answers = TaskResponses(judge)
-    keeper = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
+    reconciler = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
     allowed = Allowlist(
         prefixes=prefixes,
         namespaces=settings.namespaces,
@@ -127,12 +127,12 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
         inventory=here.inventory,
         cache=cache,
         answers=answers,
-        keeper=keeper,
+        reconciler=reconciler,
         metrics=metrics,
         allowed=allowed,
         ring=ring,
         found=NO_CAPABILITIES if found is None else found,
-        asked=orphans.mark_in_use if orphans else lambda _: None,
+        on_request=orphans.mark_in_use if orphans else lambda _: None,
     )
     _set_gauges(metrics, here, cache, orders)
     return ServerParts(
@@ -201,8 +201,8 @@ def _create_orphan_collector(
 ) -> OrphanCollector | None:
     if here.executions is None:
         return None
-    orphanage = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
-    return OrphanCollector(orphanage, metrics, settings.kubernetes.orphan_scan_interval)
+    finder = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
+    return OrphanCollector(finder, metrics, settings.kubernetes.orphan_scan_interval)
 
 
 def build_middleware(

@@ -151,8 +151,8 @@ class Reflector:
 
     async def _fetch_page(self, step: ListStep) -> bytes:
         if self._ahead is not None:
-            (asked, task), self._ahead = self._ahead, None
-            if asked == step:
+            (requested, task), self._ahead = self._ahead, None
+            if requested == step:
                 return await task
             task.cancel()  # This page is not needed: the page before could not be parsed.
         return await self._request_page(step)

@@ -29,9 +29,9 @@ class CachedJob:
     """The observed state of one job."""
 
     __slots__ = (
-        "accompanied", "answer", "error_files", "events", "gone", "job", "logged_phase", "name",
-        "namespace", "origin", "output_prefix", "outputs", "pod_groups", "pods", "queue", "queues",
-        "read", "reading_outputs", "steady", "stopped", "turned", "unconfirmed", "undisturbed",
+        "accompanied", "answer", "error_files", "events", "gone", "job", "last_event_reason",
+        "logged_phase", "name", "namespace", "origin", "output_prefix", "outputs", "pod_groups", "pods",
+        "queue", "queues", "read", "reading_outputs", "steady", "stopped", "unconfirmed", "undisturbed",
         "unmeasured", "version", "warned",
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ class CachedJob:
         """The pods when all replicas were last found running; empty after a change that requires work."""
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
-        self.turned: JobEventReason | None = None
+        self.last_event_reason: JobEventReason | None = None
         """The last transition of the job between waiting and running, as recorded in an event."""
         self.gone: datetime | None = None
         """The time at which the job was found not to exist."""

@@ -72,12 +72,12 @@ class ConnectorService:
     inventory: Inventory
     cache: Cache
     answers: TaskResponses
-    keeper: Reconciler
+    reconciler: Reconciler
     metrics: Metrics
     allowed: Allowlist
     ring: KeyRing
     found: CapabilitiesCache = NO_CAPABILITIES
-    asked: Callable[[Job | None], None] = lambda _: None
+    on_request: Callable[[Job | None], None] = lambda _: None
     """Called with the job of each GetTask call."""
     _planner: Planner = field(default_factory=Planner, init=False)
     _creator: TaskCreator = field(init=False)
@@ -91,7 +91,7 @@ class ConnectorService:
             inventory=self.inventory,
             cache=self.cache,
             settings=self.answers.judge.settings,
-            keeper=self.keeper,
+            reconciler=self.reconciler,
             found=self.found,
             jobs=JobCreator(self.cluster, self.cache, self.found, self.ring),
             planner=self._planner,
@@ -176,11 +176,11 @@ class ConnectorService:
             return self.answers.build_rejection(ref.refusal)
         entry = self.cache.get((ref.namespace, ref.name))
         if entry is None or not entry.is_observed:
-            self.keeper.fetch_missing_job(ref)
+            self.reconciler.fetch_missing_job(ref)
             return self.answers.build_not_synced()
         if _is_other_attempt(entry, ref):
             return self.answers.build_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
-        self.asked(entry.job)
+        self.on_request(entry.job)
         return self._judge_entry(entry)
 
     def _judge_entry(self, entry: CachedJob) -> bytes:
@@ -193,7 +193,7 @@ class ConnectorService:
             return self.answers.get_last_response(entry)
         self.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.logged_phase:
-            self.keeper.enqueue(entry)  # A timeout may have expired since the last reconciliation.
+            self.reconciler.enqueue(entry)  # A timeout may have expired since the last reconciliation.
         return answer.message
 
     # ---- delete
@@ -208,7 +208,7 @@ class ConnectorService:
             log.warning("not deleted: %s is a namespace that this connector does not serve", ref.namespace)
         elif ref.refusal is None:
             try:
-                await self.keeper.deleter.delete(ref)
+                await self.reconciler.deleter.delete(ref)
             except NotDurable as error:
                 again = f"the job could not be deleted: {error}; retry"
                 raise CallFailed(grpc.StatusCode.UNAVAILABLE, again) from error

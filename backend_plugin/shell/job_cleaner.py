@@ -82,12 +82,12 @@ class JobCleaner:
         self._deleter = deleter
         self._verdicts = verdicts
 
-    def build_operation(self, entry: CachedJob, duties: CleanupActions) -> Order:
-        """Return the operation that performs `duties`.
+    def build_operation(self, entry: CachedJob, actions: CleanupActions) -> Order:
+        """Return the operation that performs `actions`.
 
         If it is retried, it does not repeat the patch that stores the verdict on the job.
         """
-        patch = duties.patch
+        patch = actions.patch
 
         async def clean_up() -> None:
             nonlocal patch
@@ -95,23 +95,23 @@ class JobCleaner:
                 log.debug("storing the failure on the job", extra=entry.log_fields)
                 await self._verdicts.store(entry.object_name, patch)
                 patch = None  # A second call would count the failure again.
-            await self._end_job(entry, duties)
+            await self._end_job(entry, actions)
 
         return clean_up
 
-    async def _end_job(self, entry: CachedJob, duties: CleanupActions) -> None:
-        """Perform `duties` except storing the verdict: delete or end the job, stop or delete its pods."""
+    async def _end_job(self, entry: CachedJob, actions: CleanupActions) -> None:
+        """Perform `actions` except storing the verdict: delete or end the job, stop or delete its pods."""
         name = entry.object_name
-        if duties.delete:
+        if actions.delete:
             reason = "which failed before it started or is over its time to live"
             log.info("deleting the job, %s", reason, extra=entry.log_fields)
             await self._deleter.delete_own(name, entry.output_prefix)
-        for group in duties.groups:
+        for group in actions.groups:
             await self._deactivate_group(entry, group)
-        if duties.ends or not await self._stop_pods(entry, duties.stops):
+        if actions.ends or not await self._stop_pods(entry, actions.stops):
             log.info("ending the job", extra=entry.log_fields)
             await self._cluster.patch(name, {"spec": get_dialect(name.dialect).end_spec})
-        for pod in duties.pods:
+        for pod in actions.pods:
             log.info("deleting pod %s, which is left over from the job", pod.name, extra=entry.log_fields)
             await self._cluster.delete_pod(build_pod_name(entry.namespace, pod))
 

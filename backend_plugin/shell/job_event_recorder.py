@@ -32,16 +32,17 @@ class JobEventRecorder:
         self._warn(entry, job)
         turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
         # Do not repeat a waiting event. A resume event may be due again if a waiting event arrived late.
-        if turn is None or turn.reason is entry.turned is JobEventReason.WAITS:
+        if turn is None or turn.reason is entry.last_event_reason is JobEventReason.WAITS:
             return
-        entry.turned, entry.undisturbed = turn.reason, ()
+        entry.last_event_reason, entry.undisturbed = turn.reason, ()
         if (event := turn.event) is not None:
             self._submit(entry, event, lambda: self._record_turn(entry, turn.reason, event))
 
     def _can_need_event(self, entry: CachedJob, job: Job) -> bool:
         # Without a complete list of events, an event that already exists could be written again.
         return self._cache.is_complete(Event) and (
-            entry.turned is JobEventReason.WAITS or job_events.can_need_event(job, entry.pods, entry.events)
+            entry.last_event_reason is JobEventReason.WAITS
+            or job_events.can_need_event(job, entry.pods, entry.events)
         )
 
     def _warn(self, entry: CachedJob, job: Job) -> None:
@@ -57,7 +58,9 @@ class JobEventRecorder:
         self._orders.submit(key, record, entry.log_fields)
 
     async def _record_turn(self, entry: CachedJob, reason: JobEventReason, event: Manifest) -> None:
-        if entry.turned is reason:  # Drop an event that could not be written before the next transition.
+        if (
+            entry.last_event_reason is reason
+        ):  # Drop an event that could not be written before the next transition.
             await self._record_event(event)
 
     async def _record_event(self, event: Manifest) -> None:

@@ -80,7 +80,7 @@ class JobService:
             watched = job_watch.JobWatch(
                 cache=self.cache,
                 belongs=lambda entry: self._is_selected(entry, request),
-                tell=self._select_encoder(request),
+                encode=self._select_encoder(request),
                 active_only=request.active_only,
                 turn=self.turn,
             )
@@ -113,10 +113,10 @@ class JobService:
         entry = await self._find_entry(request)
         job = _require_job(entry)
         now, before = self.judge.now(), self._encode_job(entry)
-        duties = cleanup.plan_cancellation(entry.get_observed_state(), request.reason, now)
+        actions = cleanup.plan_cancellation(entry.get_observed_state(), request.reason, now)
         name = build_job_name(job)
         phase = before.verdict.phase
-        if duties.patch is None or not await self.verdicts.store(name, duties.patch, awaited=True):
+        if actions.patch is None or not await self.verdicts.store(name, actions.patch, awaited=True):
             return wire.CancelJobResponse(job=before, already_finished=True, phase_before=phase)
         verdict = cleanup.build_cancellation(request.reason)
         # The operator's own event does not contain the reason: it reports a failed replica or a deadline.
@@ -174,7 +174,7 @@ class JobService:
         named = not request.HasField("namespace") or namespace == request.namespace
         return named and self.serves(namespace)
 
-    def _select_encoder(self, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> job_watch.Tell:
+    def _select_encoder(self, request: wire.ListJobsRequest | wire.WatchJobsRequest) -> job_watch.JobEncoder:
         return self._encode_job if request.details else self._encode_summary
 
     def _encode_summary(self, entry: CachedJob) -> wire.Job:
@@ -190,7 +190,7 @@ class JobService:
         return forgotten or self.judge.judge_entry(entry).phase.is_terminal
 
 
-def _encode_any(encode: job_watch.Tell, job: CachedJob | Job) -> wire.Job:
+def _encode_any(encode: job_watch.JobEncoder, job: CachedJob | Job) -> wire.Job:
     return job_encoding.encode_foreign_job(job) if isinstance(job, Job) else encode(job)
 
 

@@ -19,7 +19,7 @@ _RECHECK_SECONDS: Final = 5.0
 _AT_ONCE: Final = 20
 ENDS: Final = tuple(phase.value for phase in Phase if phase.is_terminal)
 
-Tell: TypeAlias = Callable[[CachedJob], wire.Job]
+JobEncoder: TypeAlias = Callable[[CachedJob], wire.Job]
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -42,7 +42,7 @@ class JobWatch:
     cache: Cache
     belongs: Callable[[CachedJob], bool]
     """True for the jobs that the client requested."""
-    tell: Tell
+    encode: JobEncoder
     """Encodes one job."""
     active_only: bool
     """Leave out jobs that had ended before the watch started."""
@@ -72,7 +72,9 @@ async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, No
         clock.cancel()
 
 
-async def watch_one_job(entry: CachedJob, cache: Cache, encode: Tell) -> AsyncGenerator[wire.JobChange, None]:
+async def watch_one_job(
+    entry: CachedJob, cache: Cache, encode: JobEncoder
+) -> AsyncGenerator[wire.JobChange, None]:
     """Yield a job whenever it changes, until it has ended or is gone."""
     last: wire.Job | None = None
     clock = asyncio.get_running_loop().time
@@ -96,7 +98,7 @@ def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire
     if entry is None or not watched.belongs(entry):
         sent.pop(key, None)
         return None if last is None else _build_gone(*key)
-    job = watched.tell(entry)
+    job = watched.encode(entry)
     is_omitted = last is None and watched.active_only and job.verdict.phase in ENDS
     if is_omitted or job == last:
         return None

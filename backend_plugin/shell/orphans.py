@@ -30,22 +30,22 @@ class OrphanCollector:
     """While `run` is active, deletes jobs whose Flyte execution is gone, and sets missing owners of jobs."""
 
     def __init__(
-        self, orphanage: OrphanFinder, metrics: Metrics, look: timedelta, settle: timedelta = _SETTLE
+        self, finder: OrphanFinder, metrics: Metrics, look: timedelta, settle: timedelta = _SETTLE
     ) -> None:
         """Create a collector.
 
         Args:
-            orphanage: The finder of orphans.
+            finder: The finder of orphans.
             metrics: Counts orphans and errors.
             look: The interval of the scans for orphans; 0 disables them.
             settle: The interval for setting missing owners of jobs that clients have requested. If `look` is
                 not 0, the interval is at most `look / 4`. The owner is the workflow object of the execution.
         """
-        self._orphanage = orphanage
+        self._finder = finder
         self._metrics = metrics
         self._look = look
         self._settle = min(settle, look / 4) if look else settle
-        self._asked: dict[ObjectName, Job] = {}
+        self._requested: dict[ObjectName, Job] = {}
         """The jobs without a known owner that were requested since owners were last set."""
         self._living: set[ObjectName] = set()
         """The jobs that clients have requested since the last scan."""
@@ -54,7 +54,7 @@ class OrphanCollector:
     def mark_in_use(self, job: Job | None) -> None:
         """Remember that a client requested a job, which shows that its execution exists in some cluster."""
         if job is not None and ownership.is_owner_unknown(job):
-            self._asked[build_job_name(job)] = job
+            self._requested[build_job_name(job)] = job
 
     async def run(self) -> None:
         """Periodically set missing owners of jobs, and delete jobs whose execution is gone, until cancelled.
@@ -69,19 +69,19 @@ class OrphanCollector:
     # ---- requested jobs
 
     async def _record_owners(self) -> None:
-        requested, self._asked = self._asked, {}
+        requested, self._requested = self._requested, {}
         self._living |= requested.keys()
         for job in requested.values():
             await self._record_requested_owner(job)
 
     async def _record_requested_owner(self, job: Job) -> None:
         # Skip the many jobs that end soon: require half of the age that a scan requires.
-        run = ownership.find_orphan_candidate(job, self._orphanage.now(), self._orphanage.least_age / 2)
+        run = ownership.find_orphan_candidate(job, self._finder.now(), self._finder.least_age / 2)
         if run is None:
             return
         suspect = OrphanCandidate(job=job, run=run)
         try:
-            owner = await self._orphanage.executions.lookup_workflow(job.namespace, run.execution)
+            owner = await self._finder.executions.lookup_workflow(job.namespace, run.execution)
         except ClusterUnavailable as trouble:
             log.debug("cannot determine where its execution is: %s", trouble, extra=suspect.log_fields)
             return  # Retried at the next request.
@@ -89,7 +89,7 @@ class OrphanCollector:
 
     async def _record_owner(self, suspect: OrphanCandidate, owner: OwnerReference | None) -> None:
         try:
-            await self._orphanage.cluster.patch(
+            await self._finder.cluster.patch(
                 build_job_name(suspect.job), ownership.build_ownership_patch(owner)
             )
         except (RequestRejected, ClusterUnavailable) as trouble:
@@ -102,7 +102,7 @@ class OrphanCollector:
 
     async def _scan(self) -> None:
         try:
-            result = await self._orphanage.scan()
+            result = await self._finder.scan()
         except ClusterUnavailable as trouble:
             self._suspects = frozenset()  # Only consecutive scans count.
             self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
@@ -112,7 +112,7 @@ class OrphanCollector:
             log.info("cannot determine if %d jobs without an owner are orphans: %s", jobs, why)
         for suspect, owner in result.owned:
             await self._record_owner(suspect, owner)
-        living, self._living = self._living | self._asked.keys(), set()
+        living, self._living = self._living | self._requested.keys(), set()
         await self._delete_confirmed(
             [each for each in result.orphans if build_job_name(each.job) not in living]
         )
@@ -130,7 +130,7 @@ class OrphanCollector:
 
     async def _delete_orphan(self, suspect: OrphanCandidate) -> None:
         try:
-            if await self._orphanage.delete_orphan(suspect):
+            if await self._finder.delete_orphan(suspect):
                 self._metrics.orphans.add("deleted")
                 message = "deleted: its execution no longer exists, and no client requests it"
                 log.warning(message, extra=suspect.log_fields)

@@ -222,7 +222,7 @@ class Reconciler:
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
         """True if all replicas run undisturbed, so that this server has nothing to do (the usual case)."""
         # A job with a waiting event needs a resume event, even if the waiting event arrived late.
-        is_pending = entry.unconfirmed or entry.turned is JobEventReason.WAITS
+        is_pending = entry.unconfirmed or entry.last_event_reason is JobEventReason.WAITS
         if is_pending or entry.logged_phase is not Phase.RUNNING:
             return False
         job, before = entry.job, entry.undisturbed
@@ -327,8 +327,8 @@ class Reconciler:
             job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
             if verdict.phase is Phase.SUCCEEDED:
                 self._queue.add_later(entry, cleanup.LINGER.total_seconds())
-        if duties := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
-            self._submit("clean_up", entry, self._cleaner.build_operation(entry, duties))
+        if actions := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
+            self._submit("clean_up", entry, self._cleaner.build_operation(entry, actions))
 
     async def _confirm_deleted(self, entry: CachedJob) -> None:
         last = self._cache.get_last_record(entry.key)

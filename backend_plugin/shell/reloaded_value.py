@@ -27,7 +27,7 @@ class ReloadedValue(Generic[T]):
         self._files, self._read = files, read
         self._state = self._read_file_states()
         self.value = read()
-        self._asked = time.monotonic()
+        self._last_check = time.monotonic()
 
     def reload_if_changed(self) -> bool:
         """Read the files again if they have changed, and return True if this call has replaced `value`.
@@ -35,9 +35,9 @@ class ReloadedValue(Generic[T]):
         The files are checked once per second at most. If they cannot be read, the value stays.
         """
         now = time.monotonic()
-        if now - self._asked < _FRESH_SECONDS:
+        if now - self._last_check < _FRESH_SECONDS:
             return False
-        self._asked = now
+        self._last_check = now
         state = self._read_file_states()
         if state == self._state:
             return False

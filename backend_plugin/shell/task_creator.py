@@ -68,7 +68,7 @@ class TaskCreator:
     inventory: Inventory
     cache: Cache
     settings: Settings
-    keeper: Reconciler
+    reconciler: Reconciler
     found: CapabilitiesCache
     jobs: JobCreator
     planner: Planner
@@ -88,7 +88,7 @@ class TaskCreator:
         run = replace(request.run, owner=owner)
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
         await self.cache.ready.wait()  # Before this, the cache may lack other attempts.
-        self.keeper.deleter.delete_superseded(run)
+        self.reconciler.deleter.delete_superseded(run)
         await require_runtime(self.inventory, planned)
         created, is_new, last = await self.jobs.create_or_find(planned, run)
         job = read_job(created)
@@ -97,11 +97,13 @@ class TaskCreator:
         place = {"namespace": run.namespace, "name": job.name, "output_prefix": run.output_prefix}
         ref = JobRef(dialect=job.dialect, uid=job.uid, **place)
         try:
-            self.keeper.deleter.delete_superseded(run)  # A later attempt may have arrived during the request.
+            self.reconciler.deleter.delete_superseded(
+                run
+            )  # A later attempt may have arrived during the request.
         except AttemptSuperseded:
-            await self.keeper.deleter.delete(ref)
+            await self.reconciler.deleter.delete(ref)
             raise
-        self.keeper.prerequisites.own(job, planned.prerequisites)
+        self.reconciler.prerequisites.own(job, planned.prerequisites)
         await self._ensure_companions(job, ref, is_new=is_new)
         return ref
 
@@ -147,12 +149,12 @@ class TaskCreator:
             Misconfigured: If a companion of a new job needs a role, namespace or API that is missing.
         """
         try:
-            await self.keeper.ensure_companions(job)
+            await self.reconciler.ensure_companions(job)
         except (RequestRejected, Misconfigured) as refused:
             if not is_new:  # The job may already run with companions from an earlier call.
                 return
             if isinstance(refused, Misconfigured) or not rejection.is_transient(
                 refused.code, refused.message
             ):
-                await self.keeper.deleter.delete(ref)
+                await self.reconciler.deleter.delete(ref)
             raise

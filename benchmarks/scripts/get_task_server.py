@@ -156,20 +156,20 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     metrics, cache, prefixes = Metrics(), Cache(get_now), OutputPrefixes()
     orders, answers = BackgroundOperations(metrics), TaskResponses(judge)
     cluster, ring = EmptyCluster(), KeyRing.from_keys(KEY)
-    keeper = Reconciler(
+    reconciler = Reconciler(
         cluster, cache, answers, OutputCollector(cluster, cache, OutputReader(prefixes), orders, ring)
     )
     fill_cache(cache, jobs, kind)
     tasks = connector_service.ConnectorService(
-        cluster=cluster, inventory=cluster, cache=cache, answers=answers, keeper=keeper, metrics=metrics,
-        allowed=Allowlist(prefixes=prefixes), ring=ring,
+        cluster=cluster, inventory=cluster, cache=cache, answers=answers, reconciler=reconciler,
+        metrics=metrics, allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()
     handlers = connector_service.build_handlers(tasks)
     server.add_generic_rpc_handlers((RpcMiddleware(handlers=handlers, limit=1_000, metrics=metrics),))
     tuning = memory_tuning.tune_collector(cache.ready)  # As in `kfpytorch serve`.
     KEPT.extend(
-        asyncio.create_task(each) for each in (keeper.run(), change_statuses(cache, jobs, kind), tuning)
+        asyncio.create_task(each) for each in (reconciler.run(), change_statuses(cache, jobs, kind), tuning)
     )
     return server, server.add_insecure_port("127.0.0.1:0")
 

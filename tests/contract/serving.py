@@ -167,7 +167,7 @@ async def serving(
     cluster = cluster or ScriptedCluster()
     parts, fronts = assemble(store, cluster, platform, **fields)
     # No setting has the period of the resync.
-    parts.tasks.keeper._seconds = parts.tasks.keeper.deleter._seconds = seconds
+    parts.tasks.reconciler._seconds = parts.tasks.reconciler.deleter._seconds = seconds
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(tuple(fronts))
     add_port = partial(server.add_secure_port, server_credentials=credentials)

@@ -109,7 +109,7 @@ async def test_ended_reconciler_checks_no_job(tmp_path: Path) -> None:
         await wait_until(lambda: entry.logged_phase is Phase.RUNNING)
     served.cluster.status(name, status("Running", "Succeeded"))
     served.cache.put_record(NAMESPACE, read_job(served.cluster.objects["PyTorchJob", NAMESPACE, name]))
-    served.tasks.keeper.enqueue(entry)
+    served.tasks.reconciler.enqueue(entry)
     await asyncio.sleep(4 * DELAY_SECONDS)
     assert entry.logged_phase is Phase.RUNNING
 

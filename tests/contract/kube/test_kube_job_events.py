@@ -67,10 +67,10 @@ async def test_event_is_written_once_by_several_servers(server, tmp_path):
         assert await one.phase(meta) == "RUNNING"
         # Both servers have processed the change.
         entries = [*one.cache, *other.cache]
-        await wait_until(lambda: [entry.turned for entry in entries] == [JobEventReason.WAITS] * 2)
+        await wait_until(lambda: [entry.last_event_reason for entry in entries] == [JobEventReason.WAITS] * 2)
     written = posts(server)
     async with connected(server, tmp_path) as here:
-        await wait_until(lambda: any(entry.turned for entry in here.cache))
+        await wait_until(lambda: any(entry.last_event_reason for entry in here.cache))
         await asyncio.sleep(0.3)
         assert posts(server) == written
         Playing(server).pod("worker-0", created=10)
@@ -91,7 +91,7 @@ async def test_missing_event_permission_is_reported_and_the_job_continues(server
     # The event is written with the next change after the permission was granted.
     server.forbidden.clear()
     play.pod("worker-0", created=10)
-    await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+    await wait_until(lambda: all(entry.last_event_reason is JobEventReason.RUNS for entry in here.cache))
     play.waits(created=-5)
     await wait_until(lambda: reasons(server) == ["WaitingForResources"])
     assert '{apiGroups: [""], resources: [events], verbs: [create]}' in caplog.text
@@ -115,7 +115,7 @@ async def test_calls_do_not_wait_for_a_delayed_event_before_the_resumed_event(se
     await wait_until(lambda: posts(server) > 0)
     assert await here.phase(meta) == "RUNNING"
     play.pod("worker-0", created=10)
-    await wait_until(lambda: all(entry.turned is JobEventReason.RUNS for entry in here.cache))
+    await wait_until(lambda: all(entry.last_event_reason is JobEventReason.RUNS for entry in here.cache))
     assert reasons(server) == []
     server.faults.clear()
     answered.set()
