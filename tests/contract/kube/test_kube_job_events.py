@@ -4,7 +4,6 @@ import asyncio
 import threading
 from typing import Any
 
-import pytest
 from kube_server import Fault, KubeServer
 from kube_world import (
     EVENTS,
@@ -144,15 +143,6 @@ async def test_existing_event_is_not_changed(server, cluster):
     assert posts(server) == 2
 
 
-# ---- a job that runs is checked rarely, apart from some changes
-
-
-@pytest.fixture
-def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prevent periodic checks of jobs during the test."""
-    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
-
-
 async def create_logged_job(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
     """Create a job that runs, and return when the server has checked it."""
     play, _ = await create_running_job(server, here)
@@ -161,27 +151,24 @@ async def create_logged_job(server: KubeServer, here: Served) -> tuple[Playing, 
     return play, entry
 
 
-@pytest.mark.usefixtures("rare_checks")
-async def test_job_missing_from_a_list_is_confirmed_immediately_while_its_pods_run(server, here):
-    _, entry = await create_logged_job(server, here)
-    others = [(NAMESPACE, each.job) for each in here.cache if each is not entry and each.job is not None]
-    here.cache.replace_records(Job, others)
+async def test_late_wait_event_or_missing_job_is_processed_immediately_while_pods_run(
+    server, here, monkeypatch
+):
+    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)  # Prevents periodic checks during the test.
+    play, entry = await create_logged_job(server, here)
+    play.pod("worker-0", created=90)
+    await wait_until(lambda: entry.undisturbed != ())
+    # An event of another server.
+    about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}
+    server.apply(EVENTS, event("WaitingForResources", **about, lastTimestamp=ago(0)))
+    await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
+    here.cache.replace_records(Job, [])
     assert entry.unconfirmed
     await wait_until(lambda: not entry.unconfirmed, seconds=50)
 
 
-@pytest.mark.usefixtures("rare_checks")
-async def test_late_wait_event_of_another_server_is_answered_immediately_while_pods_run(server, here):
-    play, entry = await create_logged_job(server, here)
-    play.pod("worker-0", created=90)
-    await wait_until(lambda: entry.undisturbed != ())
-    about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}
-    server.apply(EVENTS, event("WaitingForResources", **about, lastTimestamp=ago(0)))
-    await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
-
-
-@pytest.mark.usefixtures("rare_checks")
-async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
+async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
     server.groups[POD_GROUPS[0]] = {POD_GROUPS[1]: "v1alpha1"}
     async with connected(server, tmp_path, WITH_POD_GROUPS) as here:
         play, entry = await create_logged_job(server, here)
@@ -219,20 +206,17 @@ def fails(play: Playing) -> None:
     play.becomes("Failed", 7)
 
 
-@pytest.mark.parametrize("protobuf", [True, False])
-async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, tmp_path, protobuf):
-    server.protobuf = protobuf
-    async with connected(server, tmp_path) as here:
-        play, meta = await create_running_job(server, here)
-        server.muted.add("pods")
-        fails(play)
-        assert await wait_for_end(here, meta) == "FAILED"
-        assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
-        # GetTask may return the verdict before the server has begun to write it.
-        await wait_until(lambda: ANNOTATION in get_annotations(server))
-        written = verdict_annotation.read(get_annotations(server)[ANNOTATION])
-        assert (written.retry, written.reason) == (False, "ExitCode")
-        assert server.asked.count(f"GET /api/v1/namespaces/{NAMESPACE}/pods") == 1
+async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, here):
+    play, meta = await create_running_job(server, here)
+    server.muted.add("pods")
+    fails(play)
+    assert await wait_for_end(here, meta) == "FAILED"
+    assert "worker-0 failed: exit code 3" in (await here.get(meta)).message
+    # GetTask may return the verdict before the server has begun to write it.
+    await wait_until(lambda: ANNOTATION in get_annotations(server))
+    written = verdict_annotation.read(get_annotations(server)[ANNOTATION])
+    assert (written.retry, written.reason) == (False, "ExitCode")
+    assert server.asked.count(f"GET /api/v1/namespaces/{NAMESPACE}/pods") == 1
 
 
 async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, here, caplog):

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 from kube_server import Fault
-from kube_world import IDENTITY, JOBS, NAME, PODS, WORKFLOWS, event, job, opened, options, pod
+from kube_world import IDENTITY, JOBS, NAME, PODS, WORKFLOWS, event, job, opened, options, pod, workflow
 from serving import wait_until
 
 from backend_plugin.core.dialects.trainjob.resource import RUNTIME
@@ -30,16 +30,6 @@ async def test_job_is_created_exactly_as_its_manifest(server, cluster):
     assert made["metadata"]["uid"].startswith("uid-")
     assert server.bodies == [job()]
     assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
-
-
-BUSY = {"code": 429, "headers": {"Retry-After": "1"}}
-
-
-@pytest.mark.parametrize("trouble", [BUSY, {"reset": "before"}], ids=["429", "reset"])
-async def test_transient_error_is_retried(server, cluster, trouble):
-    server.faults.append(Fault("POST", times=2, **trouble))
-    assert (await cluster.create(job()))["metadata"]["name"] == NAME
-    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -268,15 +258,16 @@ def owners(server, tmp_path, *executions, **settings):
     return asyncio.run(all_of_it())
 
 
-def exists(server, name):
+def exists(server, name, namespace="ns"):
     server.groups["flyte.lyft.com"] = {"flyteworkflows": "v1alpha1"}
-    return server.apply(WORKFLOWS, {"metadata": {"name": name, "namespace": "ns"}})
+    server.apply(WORKFLOWS, workflow(name, namespace))
 
 
-def test_missing_workflow_does_not_prevent_the_next_lookup(server, tmp_path):
+def test_missing_workflow_or_empty_name_does_not_prevent_the_next_lookup(server, tmp_path):
     exists(server, "f2")
-    first, second = owners(server, tmp_path, "f1", "f2")
-    assert (first, second and second.name) == (None, "f2")
+    unnamed, first, second = owners(server, tmp_path, "", "f1", "f2")
+    assert (unnamed, first, second and second.name) == (None, None, "f2")
+    assert len(server.asked) == 2  # The empty name causes no request.
 
 
 @pytest.mark.parametrize("permitted", [True, False], ids=["there is no such kind", "not permitted"])
@@ -306,7 +297,8 @@ def test_transient_error_is_retried_within_the_timeout(server, tmp_path, trouble
     assert owner is not None
 
 
-async def test_forbidden_namespace_is_logged_once_and_others_are_queried(server, tmp_path, caplog):
+async def test_forbidden_namespace_is_queried_until_it_is_permitted_and_logged_once(server, tmp_path, caplog):
+    caplog.set_level("INFO")
     exists(server, "f1")
     refused = {"kind": "Status", "message": 'User "us" cannot get resource "flyteworkflows"'}
     server.faults.append(Fault(path="/other/flyteworkflows", times=100, code=403, status=refused))
@@ -314,22 +306,9 @@ async def test_forbidden_namespace_is_logged_once_and_others_are_queried(server,
         for _ in range(3):
             assert await cluster.find_owner("other", "f1") is None
             assert await cluster.find_owner("ns", "f1") is not None
-    assert caplog.text.count(RULE) == 1
-    assert "was granted" not in caplog.text
-
-
-async def test_lookups_continue_after_the_permission_was_granted(server, tmp_path, caplog):
-    caplog.set_level("INFO")
-    exists(server, "f1")
-    server.forbidden.add("get flyteworkflows")
-    async with opened(options(server, tmp_path, refused_pause=0.05)) as cluster:
-        assert await cluster.find_owner("ns", "f1") is None
-        server.forbidden.clear()
-        await asyncio.sleep(0.06)
-        assert await cluster.find_owner("ns", "f1") is not None
-    assert "was granted" in caplog.text
-
-
-def test_empty_execution_name_causes_no_request(server, tmp_path):
-    assert owners(server, tmp_path, "") == [None]
-    assert server.asked == []
+        assert caplog.text.count(RULE) == 1
+        assert "was granted" not in caplog.text
+        server.faults.clear()
+        exists(server, "f1", "other")
+        assert await cluster.find_owner("other", "f1") is not None
+        assert "was granted" in caplog.text

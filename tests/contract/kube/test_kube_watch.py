@@ -85,8 +85,6 @@ UNREADABLE = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), ra
     ("path", "trouble"),
     [
         ("/pods", {"code": 429, "headers": {"Retry-After": "1"}}),
-        ("/pods", {"code": 503, "body": b"upstream connect error"}),
-        ("/pods", {"reset": "before"}),
         ("/pods", {"truncate": True}),
         ("/pods", {"code": 200, "body": b"[]"}),
         ("/pods", {"code": 200, "body": b"k8s\0" + UNREADABLE.SerializeToString()}),
@@ -122,11 +120,8 @@ BROKEN_WATCHES = {
     "503": {"code": 503},
     "reset": {"reset": "before"},
     "truncated json": {"headers": AS_JSON, "body": b'{"type":"ADDED","object":{"metadata":{"na'},
-    "not json": {"headers": AS_JSON, "body": b"<html>\n"},
     "error in json": {"headers": AS_JSON, "body": ERROR_LINE},
     "truncated": {"body": frame("ADDED", "Pod", pod(OTHER))[:-9]},
-    "not protobuf": {"body": b"\0\0\0\4\xff\xff\xff\xff"},
-    "no status": {"body": frame("ERROR", "Pod", pod(OTHER))},
     "no pod": {"body": frame("ADDED", "Status", EXPIRED)},
     "ended at once": {},
 }
@@ -143,40 +138,15 @@ async def test_interrupted_watch_loses_no_change(server, tmp_path, trouble):
         await wait_until(lambda: fault.times == 0)  # A list may have delivered the change before.
 
 
-async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
-    for number in range(4):
-        server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
-    async with followed(server, tmp_path, page=2) as heard:
-        before = heard.names()
-        server.faults += [Fault(path="pytorchjobs"), Fault(path="pytorchjobs", times=2, code=503)]
-        server.do(lambda objects: objects.compact())
-        server.cut()
-        await wait_until(lambda: all(fault.times == 0 for fault in server.faults))
-        assert heard.names() == before
-        await wait_until(lambda: heard.replaced.count("Job") == 2)
-        assert heard.names() == before
-
-
 async def test_pod_group_of_an_api_that_is_added_later_is_reported(server, tmp_path):
     server.apply(JOBS, job())
-    workload = {
-        "kind": "Workload",
-        "metadata": {
-            "name": "w",
-            "namespace": "ns",
-            "ownerReferences": [{"kind": "PyTorchJob", "name": NAME}],
-        },
-        "spec": {"queueName": "gpus", "active": False},
-        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "wait"}]},
-    }
-    server.apply(WORKLOADS, workload)
+    about = {"name": "w", "namespace": "ns", "ownerReferences": [{"kind": "PyTorchJob", "name": NAME}]}
+    server.apply(WORKLOADS, {"kind": "Workload", "metadata": about})
     async with followed(server, tmp_path) as heard:
         assert heard.names(PodGroup) == []
         server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta2"}
         await wait_until(lambda: heard.names(PodGroup) == [NAME])
-        group = heard.there["PodGroup"]["ns", NAME]
-        assert (group.kind, group.queue, group.active) == ("Workload", "gpus", False)
-        assert group.conditions[0].message == "wait"
+        assert heard.there["PodGroup"]["ns", NAME].kind == "Workload"
         server.remove(WORKLOADS, "w")
         await wait_until(lambda: heard.names(PodGroup) == [])
 
