@@ -1,4 +1,4 @@
-"""Processes that a task, or the agent of one of its nodes, started by the fork server, and their exits."""
+"""Start the processes of a task or an agent through the fork server, stop them, and record their exits."""
 
 import time
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ class SupervisedProcess:
 
     @property
     def directory(self) -> Path:
-        """The directory with the files of the process, such as its failure."""
+        """The directory with the files of the process, such as the record of its failure."""
         return Path(self.process.args["directory"])
 
     def read_termination(self) -> Failure:
-        """Return how the process ended: what it has recorded itself, or else its exit code."""
+        """Return how the process ended: the failure or exit that it recorded itself, or its exit code."""
         env = {} if self.process.is_agent else self.process.env  # An agent has no rank.
         known = Failure(
             **vars(failure_file.read_identity(self.process.name, env)),

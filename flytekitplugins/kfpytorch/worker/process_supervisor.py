@@ -34,7 +34,7 @@ def _raise_sigterm(*_: object) -> NoReturn:
 
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Time for other processes to fail after the first failure, to find its consequences (seconds).
+# Seconds to wait after the first failure, so that the failures of other processes are recorded too.
 _SETTLE: Final = 0.5
 _TICK: Final = 1.0
 # Time for a worker to write its stack in a signal handler (seconds).
@@ -51,14 +51,14 @@ class ProcessSupervisor:
     client: Client
     console: Console
     directory: Path
-    """The directory of the run, for the socket that reports the lines of code at which ranks are."""
+    """The directory of the run, with the socket that reports the lines of code at which ranks are."""
     deadline: float = math.inf
     """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
     _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
-    """The function to call when a descriptor is readable, for each descriptor outside of the console."""
+    """The function to call when a descriptor is readable, by descriptor, without those of the console."""
     _positions: RankPositions = field(init=False)
 
     def __post_init__(self) -> None:

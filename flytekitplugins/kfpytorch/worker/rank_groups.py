@@ -9,7 +9,7 @@ from kfpytorch_common.causes import Failure
 
 MAX_GROUPS = 4
 _MOST_RANKS = 8
-# Two ranks that communicate by these call different ones, so a difference is no error.
+# One rank sends while its peer receives, so two ranks may correctly be in different ones of these.
 _POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 
 
@@ -85,7 +85,10 @@ def _format_stop(stopped: Failure) -> str:
 
 
 def describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
-    """Return a line with the ranks in each collective if ranks waited in different ones, else no line."""
+    """Return a line with the ranks in each collective, or no line if all waited in the same collective.
+
+    There is also no line if the root cause is not a wait for peers, or if ranks ended early.
+    """
     if analysis.early or not verdict.is_waiting(analysis.cause):
         return []
     waiting = [each for each in (analysis.cause, *analysis.others) if verdict.is_waiting(each)]

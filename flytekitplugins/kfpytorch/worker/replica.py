@@ -65,7 +65,7 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     events for the calling process.
     """
     directory = Path(place.directory)
-    directory.mkdir(exist_ok=True)  # Not its parents: the directory of a run that has ended is gone.
+    directory.mkdir(exist_ok=True)  # Without parents: the directory of an ended run must stay deleted.
     failure_file.enable_stack_dumps(directory)
     who = failure_file.read_identity(place.replica)
     os.environ["TORCHELASTIC_ERROR_FILE"] = str(directory / "error.json")
@@ -182,7 +182,7 @@ def spawn_helper(
         error = caught.error
     if isinstance(error, FlyteRecoverableException):
         create_recoverable_error_file()
-    raise error  # Outside the handler, so that `UserError` does not become its context.
+    raise error  # Outside the handler, so that `UserError` does not become the context of `error`.
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:

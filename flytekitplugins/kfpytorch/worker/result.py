@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "result.pkl"
 
-# Below this size, a copy is cheaper than pages of their own.
+# In bytes. A smaller buffer is copied into the pickle, which is cheaper than mapped pages of its own.
 _LARGE = 1 << 20
 _ALIGNMENT = 64
 
@@ -78,7 +78,7 @@ def load(directory: Path) -> Any:
 
 
 class _Pickler(pickling.Pickler):
-    """Pickles the memory of large tensors as buffers, as NumPy does with that of arrays."""
+    """Pickles the memory of large tensors as out-of-band buffers, as NumPy does for its arrays."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = (type(obj).__module__, type(obj).__name__)

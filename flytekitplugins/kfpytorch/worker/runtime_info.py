@@ -12,9 +12,10 @@ from flytekit.core.context_manager import FlyteContextManager
 from kfpytorch_common import operator_env
 
 NO_AGENT_STORE: Final = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
-"""For a run without elastic agents: `init_process_group` creates a store of its own.
+"""The variable with which `init_process_group` creates its own store, in a run without elastic agents.
 
-The caller of the run may be a rank of an `Elastic` task, which uses the store of its agent.
+A rank of an `Elastic` task can start such a run. Without this variable, the run would use the store of the
+agent of that rank.
 """
 
 

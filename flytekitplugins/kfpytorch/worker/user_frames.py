@@ -36,7 +36,7 @@ def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 def format_frame(frame: Frame) -> str:
     """Return ``train.py:7 in train``, with a relative path if the file is below the working directory."""
     shown = Path(frame.file)
-    with contextlib.suppress(OSError, ValueError):  # The directory is gone, or the file not below it.
+    with contextlib.suppress(OSError, ValueError):  # The file is elsewhere, or no working directory exists.
         shown = shown.relative_to(Path.cwd())
     return f"{shown}:{frame.line} in {frame.function}"
 

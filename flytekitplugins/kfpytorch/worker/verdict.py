@@ -16,7 +16,7 @@ from kfpytorch_common.causes import (
 EARLY_EXIT: Final = "EarlyExit"
 COLLECTIVE_MISMATCH: Final = "CollectiveMismatch"
 
-# A process that wrote no file ends before its parent records the time. Peers may notice first (nanoseconds).
+# Nanoseconds. If a process recorded no exit, its parent does so later. Peers may notice the exit before that.
 _NOTICED: Final = 10**9
 
 
@@ -48,9 +48,9 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Return `failure` with its exception replaced by torch's error about a failed peer.
+    """Replace the exception of `failure` by torch's error about a failed peer, if its chain contains one.
 
-    Return `failure` unchanged if its exception is that error, or was raised for another reason.
+    Return `failure` unchanged if its chain contains no such error, or if its exception is one itself.
     """
     consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
     if consequence is None:
