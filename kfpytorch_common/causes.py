@@ -144,13 +144,14 @@ def select_root_cause(failures: Iterable[Failure]) -> Failure:
     """Return the failure that probably caused the others.
 
     The order is: processes that ended without an exception, because no error of a peer causes that; errors
-    without a connection to a peer's failure; consequences of a peer's failure; stopped processes. The
-    earliest failure in the first of these groups is returned.
+    that are unrelated to a peer's failure; consequences of a peer's failure; stopped processes. The
+    earliest failure in the first nonempty group is returned.
     """
     return min(failures, key=_compute_order)
 
 
-# A rank with a timeout closes its connections, so its peers may report the loss first (nanoseconds).
+# Nanoseconds by which a timeout may be recorded after its consequences: the rank closes its connections
+# first, and its peers report that.
 _CLOSES: Final = 10**9
 
 
@@ -174,7 +175,7 @@ _GPU_MEMORY: Final = (
     "cuda out of memory", "cuda error: out of memory", "hip out of memory", "hip error: out of memory",
     "outofmemoryerror", "cudaerrormemoryallocation",
 )  # fmt: skip
-# The class at the start of the text: numpy's and pyarrow's are subclasses, and a message may name any class.
+# The class at the start of the text, such as numpy's or pyarrow's subclass. A message may name any class.
 _MEMORY_ERROR: Final = re.compile(r"[\w.]{0,200}MemoryError\b")
 _REFUSED_MEMORY: Final = (
     "DefaultCPUAllocator: can't", "DefaultCPUAllocator: not enough", "std::bad_alloc", "[Errno 12]",
@@ -336,7 +337,7 @@ def get_remedy(failure: Failure) -> str:
     """Return a sentence that states how to avoid the failure; empty if no remedy is known."""
     cause, evidence = classify(failure), _get_evidence(failure)
     if cause is Cause.OOM_HOST and _is_refused_memory(evidence):
-        return _REFUSED  # The process was not killed.
+        return _REFUSED  # The remedy in REMEDIES is for a killed process.
     if cause is not Cause.USER_ERROR:
         return REMEDIES[cause]
     if is_unexplained(failure):

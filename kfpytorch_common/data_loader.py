@@ -23,7 +23,7 @@ class UnsupportedUri(Exception):
 
 
 def load(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
-    """Load into `directory` the files at a valid URI, except those that an initializer of Trainer ignores.
+    """Load the files at a valid URI into `directory`, except those that an initializer of Trainer ignores.
 
     `kind` is `DATASET` or `MODEL`. `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and
     ``IGNORE_PATTERNS``.

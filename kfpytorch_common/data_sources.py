@@ -16,7 +16,7 @@ PATH_VARIABLES: Final[Mapping[str, str]] = {
     DATASET: "FLYTE_KFPYTORCH_DATASET",
     MODEL: "FLYTE_KFPYTORCH_MODEL",
 }
-"""The variable of each rank with the directory of the loaded files; the key is the kind."""
+"""The environment variable of ranks that contains the path of the loaded files; the key is the kind."""
 URI_VARIABLE: Final = "STORAGE_URI"
 """The variable of an initializer with the URI, which Trainer sets."""
 CACHE_SCHEME: Final = "cache://"
@@ -54,7 +54,7 @@ def find_uri_remedy(kind: str, uri: str) -> str | None:
 
 
 def find_variable_remedy(name: str, value: str) -> str | None:
-    """Return what to write instead of a variable that an initializer cannot have; None if it is valid."""
+    """Return a remedy for a variable that an initializer must not have; None if the variable is valid."""
     if _VARIABLE.fullmatch(name) is None:
         return "write letters, digits and '_', not a digit first"
     if name == URI_VARIABLE:

@@ -47,8 +47,8 @@ def defer_signals(
     """Defer `signums` while the context is active, until the caller delivers them (`deliver`).
 
     Signals that are not delivered are dropped at its end. A signal in `handlers` is delivered to that handler
-    instead of the handler of the process. In a thread other than the main thread, which alone handles
-    signals, no signal is deferred.
+    instead of the handler of the process. Only the main thread handles signals, so in other threads this
+    function defers none.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):

@@ -11,7 +11,7 @@ LOOPBACK_INTERFACE: Final = "lo" if sys.platform == "linux" else "lo0"
 
 
 def build_replica_env(index: int, replicas: int, port: int) -> dict[str, str]:
-    """Return the variables of replica `index` (0 is the master) in a Master and Worker job of `replicas`.
+    """Return the variables of replica `index` in a job of `replicas` replicas; index 0 is the master.
 
     All replicas are on this machine, and the master listens on `port`.
     """

@@ -40,9 +40,9 @@ class LineBuffer:
         return whole
 
     def format_open_line(self) -> bytes:
-        """Return the incomplete line, without text that carriage returns have overwritten, with a line end.
+        """Return the incomplete line with a line end, without text that carriage returns have overwritten.
 
-        The buffer keeps the line, also without that text, so that a progress bar does not fill the memory.
+        The buffer keeps the line and drops the overwritten text, so a progress bar does not fill the memory.
         """
         held = b"".join(self._parts)
         line = _get_last_state(held)
@@ -59,7 +59,7 @@ class LineBuffer:
 
 
 def with_prefix(lines: bytes, prefix: bytes) -> bytes:
-    """Return `lines`, which must be empty or end with a line end, with `prefix` before each line."""
+    """Return `lines` with `prefix` before each line; `lines` must be empty or end with a line end."""
     if not lines:
         return b""
     return prefix + lines[:-1].replace(b"\n", b"\n" + prefix) + b"\n"

@@ -1,8 +1,8 @@
 """Load torch under `pyflyte run` while flytekit and the user's module are still loading.
 
-flytekit imports this module with its other plugins, before it reads the script. If the command line runs a
-local script that mentions kfpytorch on Linux, a fork of this process loads torch in parallel. The fork
-contains flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
+flytekit imports this module with its other plugins, before it reads the script. On Linux, if the
+command line runs a local script that mentions kfpytorch, a fork of this process loads torch in parallel.
+The fork contains flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
 ``FLYTE_KFPYTORCH_PRESTART=0`` disables the early start.
 """
 
@@ -32,7 +32,7 @@ PRELOAD: Final = (
 )
 
 _DATA_PARALLEL: Final = (b"DistributedDataParallel", b"FullyShardedDataParallel", b"fully_shard")
-# The constructors of `_DATA_PARALLEL` import this module and its dependencies: a second in every worker.
+# A call of one of `_DATA_PARALLEL` imports this module, which takes a second in every worker.
 _COMPILER: Final = "torch._dynamo"
 _MOST_FILES: Final = 100
 _ENVIRONMENT: Final = frozenset({"environ", "putenv", "load_dotenv"})
@@ -75,9 +75,9 @@ def find_script(argv: Sequence[str]) -> Path | None:
 
 
 class ScriptImports(NamedTuple):
-    """Whether a script imports torch at its top level, and whether it may need torch's compiler.
+    """Flags for the modules that a script needs: torch at its top level, and torch's compiler.
 
-    Both are read from the text of the script, without running it.
+    Both flags are derived from the text of the script, without running it.
     """
 
     compiler: bool = False
@@ -168,7 +168,7 @@ def _start_server(needs: ScriptImports) -> "ForkServer":
     # While torch's native code loads, it drops an exception of a signal handler, and Ctrl-C would be lost.
     with defer_signals(signal.SIGINT, signal.SIGTERM) as signals:
         if needs.torch_at_top:
-            # This process imports torch anyway; the fork then gets it at no cost.
+            # The script imports torch in this process anyway. An earlier import serves the fork too.
             gc.disable()  # The collector would repeatedly scan all new objects.
             with contextlib.suppress(Exception):  # The script's own import of torch raises the error.
                 importlib.import_module("torch")

@@ -79,7 +79,7 @@ def run(
         os.setsid()
     _reset_signals()
     if begun is not None:
-        os.close(begun)  # The server waits for this; a signal to the group now arrives.
+        os.close(begun)  # The server waits for this, so that its signals to the group reach this process.
     for number in range(3):
         os.dup2(fds[number], number)
         os.close(fds[number])
@@ -116,7 +116,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
     process = subprocess.Popen(
         build_interpreter_command("import sys; sys.path[:] = " + repr(job["path"]) + "; " + command),
         pass_fds=passed,
-        # `run` sets them as well. Until then they show why an interpreter does not start.
+        # `run` sets these streams again. Until then they show why an interpreter does not start.
         stdin=fds[0],
         stdout=fds[1],
         stderr=fds[2],
@@ -164,7 +164,7 @@ def _exit_process(code: int) -> NoReturn:
     """End as an interpreter does: join threads, run exit handlers, flush open files."""
     steps = (threading._shutdown, atexit._run_exitfuncs, multiprocessing.util._exit_function, _flush_files)  # type: ignore[attr-defined]
     for step in steps:
-        with contextlib.suppress(BaseException):  # The target has returned, and its exit code stays.
+        with contextlib.suppress(BaseException):  # An error must not change the exit code of the target.
             step()
     os._exit(code)
 
@@ -172,8 +172,8 @@ def _exit_process(code: int) -> NoReturn:
 def _flush_files() -> None:
     """Flush all file objects of this process.
 
-    To find them, this checks the `type` of each object. `isinstance` would read `__class__`, which runs code
-    of some objects: a dead `weakref.proxy` and a lazy module raise.
+    The `type` of each object shows if it is a file. `isinstance` would also read `__class__`, which runs code
+    of some objects, and fails for a dead `weakref.proxy` or a lazy module.
     """
     for thing in gc.get_objects():
         if issubclass(type(thing), _FILE):

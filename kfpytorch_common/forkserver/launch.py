@@ -69,7 +69,7 @@ class ForkServer:
 
 
 def select_import_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables in `env` that only a new interpreter reads, and a fork does not."""
+    """Return the variables in `env` that take effect only in a new interpreter, not in a fork."""
     return {
         name: value
         for name, value in env.items()

@@ -31,7 +31,7 @@ class _Child:
     client: _Client
     number: int
     served: _Client | None
-    """The separate connection of the child, if any; its own children end with it."""
+    """The separate connection of the child, if any. When it is closed, the children of the child end."""
     exited: bool = False
 
 

@@ -24,7 +24,7 @@ from kfpytorch_common.loaded_modules import find_loaded
 
 
 def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
-    """Start in a new interpreter: call `serve` with the socket of descriptor `fd` and the other arguments."""
+    """Run the server in a new interpreter: call `serve` with the socket of descriptor `fd`."""
     serve(socket.socket(fileno=fd), parent, preload)
 
 
@@ -37,11 +37,11 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     # The collector would repeatedly scan all modules while they load. A later collection in a child would
     # copy every page that it touches.
     gc.disable()
-    for name in preload if child.can_fork() else ():  # A new interpreter would not benefit.
+    for name in preload if child.can_fork() else ():  # Other children import modules themselves.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     renew_state: Callable[[], None] = renew_unseeded_state
-    if inherited is None:  # No process of the user was forked.
+    if inherited is None:  # This is not a fork of a process that ran code of the user.
         renew_state = partial(renew_random_state, list_generators())
     gc.freeze()  # Keeping the little garbage is cheaper than finding it.
     gc.enable()
@@ -79,14 +79,14 @@ def list_generators() -> list[random.Random]:
 
 
 def renew_random_state(generators: Sequence[random.Random]) -> None:
-    """Seed the random generators of a fork again: `generators` of libraries, those of numpy and of torch.
+    """Reseed random generators in a fork: the `generators` of libraries, and those of numpy and torch.
 
     Use it only for a server that ran no code of the user, because it overwrites a seed that the user set.
     """
     for generator in generators:
         generator.seed()
     multiprocessing.process.current_process().authkey = os.urandom(32)
-    tempfile.tempdir = None  # It depends on the environment of the server.
+    tempfile.tempdir = None  # The cached path depends on the environment of the server.
     if numpy := find_loaded("numpy"):
         numpy.random.seed()
     if torch := find_loaded("torch"):
@@ -94,7 +94,7 @@ def renew_random_state(generators: Sequence[random.Random]) -> None:
 
 
 def renew_unseeded_state() -> None:
-    """Seed the random generators of a fork of the user's process again, unless the user has set a seed."""
+    """Reseed random generators in a fork of the user's process; keep the user's seeds of numpy and torch."""
     multiprocessing.process.current_process().authkey = os.urandom(32)
     if flytekit := find_loaded("flytekit.interfaces.random"):
         flytekit.random.seed()
