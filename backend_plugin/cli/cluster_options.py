@@ -83,7 +83,7 @@ def is_pattern(name: str) -> bool:
 
 
 def parse_namespace(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """Return the value of ``--namespace`` if it is a valid name or None, as a callback of `click.option`.
+    """Validate ``--namespace`` as a callback of `click.option`, and return it; None stays None.
 
     Raises:
         BadParameter: If the name is invalid.
@@ -99,10 +99,10 @@ def parse_namespace(_: click.Context, __: click.Parameter, value: str | None) ->
 def parse_namespaces(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return namespaces if each is a valid name or a pattern, as a callback of `click.option`.
+    """Validate namespaces as a callback of `click.option`, and return them.
 
     Raises:
-        BadParameter: If a name is invalid.
+        BadParameter: If one is neither a valid name nor a pattern.
     """
     for each in values:
         if not is_pattern(each):

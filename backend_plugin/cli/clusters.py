@@ -26,7 +26,7 @@ from backend_plugin.shell.watch_status import WatchStatus
 
 _LOG: Final = logging.getLogger("kfpytorch")
 _GPU: Final = "nvidia.com/gpu"
-# Jobs of an embedded cluster have no owner that deletes them, and their logs use the disk of this machine.
+# The default TTL of jobs in an embedded cluster: no owner deletes them, and their logs use the local disk.
 _KEPT_EMBEDDED: Final = timedelta(days=1)
 
 
@@ -98,7 +98,7 @@ def _with_embedded_defaults(settings: Settings, state: Path) -> Settings:
 
 
 def publish_server(stack: AsyncExitStack, settings: ServerSettings, reached: server_file.ServerInfo) -> None:
-    """Write the file by which this user's commands find the server, and remove it when `stack` ends.
+    """Write the file with which this user's commands find the server, and remove it when `stack` ends.
 
     Raises:
         ServerFileError: If the cluster is embedded and the file cannot be written to its state directory.

@@ -141,10 +141,10 @@ def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) -> Observed:
-    """Read `files`, and return the objects of the job named `job`, or of the only job, with `outputs`.
+    """Read `files`, and return the job named `job`, or the only job, with its objects and `outputs`.
 
     `outputs` is True if the job has written ``outputs.pb``, False if it has not, and None if that is unknown.
-    If one of `files` has this name, the value is True.
+    If `files` contains a file ``outputs.pb``, `outputs` becomes True.
 
     Raises:
         UnusableInput: If a file is missing or invalid, or no file contains such a job.
@@ -217,7 +217,7 @@ def _select_own_objects(
 
 
 def _list_related_names(manifest: Manifest) -> Sequence[str]:
-    """Return the names of the object of an event, or of the owners of a pod group; empty if unknown."""
+    """Return the name of an event's object, or the names of a pod group's owners; empty if unknown."""
     regarding = get_mapping(manifest, "involvedObject") or get_mapping(manifest, "regarding")
     owners = get_mappings(manifest, "metadata", "ownerReferences")
     return [name for each in (regarding, *owners) if (name := get_text(each, "name"))]

@@ -48,7 +48,7 @@ def print_json(value: Any) -> None:
 
 
 def build_error(field: str, value: object, message: str, remedy: str) -> InvalidTask:
-    """Return an error with one problem, which consists of the arguments."""
+    """Return an error that contains one problem with the given fields."""
     return InvalidTask(build_problem(field, value, message, remedy))
 
 

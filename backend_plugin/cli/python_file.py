@@ -54,7 +54,8 @@ class LoadedTask:
         Each text is JSON, unless the type of the input is str.
 
         Raises:
-            UnusableInput: If inputs have no value, or a text that is invalid for the type; with all of them.
+            UnusableInput: If an input has no value, or its text is invalid for its type. The error lists all
+                such inputs.
         """
         written, problems = LiteralMap(), []
         for name, typed in self.task.python_interface.inputs_with_defaults.items():

@@ -80,7 +80,10 @@ def command(**options: Any) -> None:
 
 
 def _build_plan(options: Mapping[str, Any]) -> tuple[Plan, Sequence[Manifest]]:
-    """Return the plan of the task, and its manifests, with --dry-run as the cluster would store them."""
+    """Return the plan of the task, and its manifests.
+
+    With ``--dry-run``, the manifests are those that the cluster would store.
+    """
     settings = input_files.read_settings(options["settings"])
     pod_templates = input_files.read_pod_templates(options["pods"])
     template, run = sample_attempt.read_task(

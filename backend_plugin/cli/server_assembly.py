@@ -105,7 +105,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     cluster = here.cluster
     metrics, prefixes, ring = Metrics(), OutputPrefixes(settings.output_prefixes), _read_key_ring(settings)
     judge = Judge(settings=here.platform, now=here.now)
-    get_watch_lag = functools.cache(metrics.watch_lag.labels)  # Each change of a pod reports its lag.
+    get_watch_lag = functools.cache(metrics.watch_lag.labels)  # Each change of a pod calls this.
     watches = here.watch_status or WatchStatus()
     cache = Cache(here.now, lambda kind, lag: get_watch_lag(kind).observe(lag), watches.describe_failures)
     orders = BackgroundOperations(metrics)
@@ -258,7 +258,10 @@ def build_server_info(settings: ServerSettings, token: Token | None, port: int) 
 
 
 def _count_objects(cache: Cache) -> Mapping[tuple[str, ...], float]:
-    """Return the number of cached objects by kind; copies the cache, because another thread calls this."""
+    """Return the number of cached objects by kind.
+
+    Count in a copy, because another thread may change the cache.
+    """
     entries = list(cache)
     return {
         ("Job",): sum(1 for each in entries if each.job is not None),
