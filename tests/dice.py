@@ -156,8 +156,14 @@ def entries(amounts: Json) -> Json:
     }
 
 
+def labels_and_note(dice: Dice, note: str) -> Json:
+    """Return the metadata of a pod, with this annotation in half of the cases."""
+    return {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": note}])}
+
+
 NAMESPACE = "p-d"
 
+GPUS, PARTITION, NO_SCHEDULE = ["nvidia.com/gpu"], {"key": "gpu-partition"}, {"effect": "NoSchedule"}
 KNOBS: dict[str, list[Any]] = {
     "inject-finalizer": [True, False],
     "default-annotations": [{"note": "platform"}, {}, {"a.example.com/b": "c", "note": "platform"}],
@@ -183,22 +189,15 @@ KNOBS: dict[str, list[Any]] = {
     "image-pull-policy": ["Always", "IfNotPresent"],
     "gpu-device-node-label": ["gpu-device"],
     "gpu-partition-size-node-label": ["gpu-partition"],
-    "gpu-unpartitioned-node-selector-requirement": [
-        {"key": "gpu-partition", "operator": "NotIn", "values": ["1g.5gb"]}
-    ],
-    "gpu-unpartitioned-toleration": [
-        {"key": "gpu-partition", "operator": "Equal", "value": "whole", "effect": "NoSchedule"}
-    ],
+    "gpu-unpartitioned-node-selector-requirement": [{**PARTITION, "operator": "NotIn", "values": ["1g.5gb"]}],
+    "gpu-unpartitioned-toleration": [{**PARTITION, "operator": "Equal", "value": "whole", **NO_SCHEDULE}],
     "gpu-resource-name": ["amd.com/gpu"],
     "default-pod-security-context": POD_SECURITY,
     "default-security-context": SECURITY,
     "enable-host-networking-pod": [True, False],
     "default-pod-dns-config": DNS,
     "default-pod-template-name": ["gang", "plain", "missing"],
-    "add-tolerations-for-extended-resources": [
-        ["nvidia.com/gpu"],
-        ["vpc.amazonaws.com/efa", "nvidia.com/gpu"],
-    ],
+    "add-tolerations-for-extended-resources": [GPUS, ["vpc.amazonaws.com/efa", *GPUS]],
     "enable-distributed-error-aggregation": [True],
 }
 OURS: list[Json] = [
@@ -239,15 +238,9 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         "workflow-name": "mod-wf",
         **dice.pick(LABELS),
     }
+    node_id = {"nodeId": node, "executionId": {"project": "p", "domain": "d", "name": execution}}
     about: Json = {
-        "taskExecutionId": {
-            "taskId": {**TASK},
-            "nodeExecutionId": {
-                "nodeId": node,
-                "executionId": {"project": "p", "domain": "d", "name": execution},
-            },
-            "retryAttempt": attempt,
-        },
+        "taskExecutionId": {"taskId": {**TASK}, "nodeExecutionId": node_id, "retryAttempt": attempt},
         "namespace": NAMESPACE,
         "labels": labels,
         "k8sServiceAccount": dice.pick(["", "default", "runner"]),
@@ -255,9 +248,8 @@ def metadata(dice: Dice) -> tuple[Json, str]:
     if dice.yes(0.05):
         about["interruptible"] = True
     if dice.yes(0.3):
-        about["annotations"] = dice.pick(
-            [{"note": "execution"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}]
-        )
+        evictable = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+        about["annotations"] = dice.pick([{"note": "execution"}, evictable])
     if dice.yes(0.3):
         about["environmentVariables"] = dice.pick([{"LEVEL": "warn"}, {"A": "1", "B": "2"}])
     if dice.yes(0.3):
@@ -285,10 +277,8 @@ def pod_template(dice: Dice, name: str) -> Json:
     names = dice.few(["default", "primary", "logs", "trainer"], 3) or ["noop"]
     spec: Json = {"containers": [template_container(dice, container) for container in names]}
     if dice.yes(0.2):
-        spec["initContainers"] = [
-            template_container(dice, container)
-            for container in dice.few(["default-init", "primary-init", "init"], 2)
-        ]
+        names = dice.few(["default-init", "primary-init", "init"], 2)
+        spec["initContainers"] = [template_container(dice, container) for container in names]
     fields = {
         "volumes": dice.few(VOLUMES, 2),
         "tolerations": dice.few(TOLERATIONS, 2),
@@ -310,10 +300,7 @@ def pod_template(dice: Dice, name: str) -> Json:
         "apiVersion": "v1",
         "kind": "PodTemplate",
         "metadata": {"name": name, "namespace": dice.pick([NAMESPACE, NAMESPACE, "flyte"])},
-        "template": {
-            "metadata": {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "template"}])},
-            "spec": spec,
-        },
+        "template": {"metadata": labels_and_note(dice, "template"), "spec": spec},
     }
 
 

@@ -7,39 +7,12 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from dice import (
-    AFFINITIES,
-    DNS,
-    ENVIRONMENT,
-    IMAGES,
-    KUBERNETES_QUANTITIES,
-    LABELS,
-    MOUNTS,
-    OF_CONTAINERS,
-    OF_PODS,
-    POD_SECURITY,
-    QUANTITIES,
-    SECURITY,
-    TASK,
-    TOLERATIONS,
-    VOLUMES,
-    Dice,
-    Json,
-    entries,
-    metadata,
-    pod_templates,
-    resources,
-    settings,
-)
+import dice as parts
+from dice import Dice, Json, entries, resources
 
 SEED = 20251121  # An arbitrary seed. The name of a failing case identifies it for this seed.
 
-RESTARTS: list[Any] = [
-    *(f"RESTART_POLICY_{name}" for name in ("ALWAYS", "ON_FAILURE", "NEVER")),
-    0.0,
-    1.0,
-    2.0,
-]
+RESTARTS = [*(f"RESTART_POLICY_{name}" for name in ("ALWAYS", "ON_FAILURE", "NEVER")), 0.0, 1.0, 2.0]
 CLEANING: list[Any] = ["CLEANPOD_POLICY_NONE", "CLEANPOD_POLICY_RUNNING", "CLEANPOD_POLICY_ALL", 1.0]
 SECONDS = [0.0, 1.0, 600.0, 86400.0]
 RUN_POLICY = {
@@ -48,11 +21,8 @@ RUN_POLICY = {
     "activeDeadlineSeconds": SECONDS,
     "backoffLimit": [0.0, 3.0],
 }
-ELASTIC = {
-    "rdzvBackend": ["c10d", "etcd-v2", "static"],
-    "nprocPerNode": [1.0, 2.0, 8.0],
-    "maxRestarts": [0.0, 3.0],
-}
+BACKENDS = ["c10d", "etcd-v2", "static"]
+ELASTIC = {"rdzvBackend": BACKENDS, "nprocPerNode": [1.0, 2.0, 8.0], "maxRestarts": [0.0, 3.0]}
 SECRETS: list[Json] = [
     {"group": "g", "key": "k"},
     {"group": "g", "groupVersion": "2", "key": "k", "mountRequirement": "ENV_VAR"},
@@ -71,23 +41,17 @@ SHARED_MEMORY: list[Json] = [
     {"mountName": "flyte-shared-memory", "mountPath": "/dev/shm", "sizeLimit": "2Gi"},
 ]
 ARGS = [
-    "pyflyte-execute",
-    "--inputs",
-    "s3://b/metadata/inputs.pb",
-    "--output-prefix",
-    "s3://b/metadata/0",
-    "--",
+    *("pyflyte-execute", "--inputs", "s3://b/metadata/inputs.pb"),
+    *("--output-prefix", "s3://b/metadata/0", "--"),
 ]
 
 
 def container(dice: Dice) -> Json:
-    written: Json = {"image": dice.pick(IMAGES), "args": list(ARGS)}
+    written: Json = {"image": dice.pick(parts.IMAGES), "args": list(ARGS)}
     if dice.yes(0.7):
-        written["resources"] = entries(resources(dice, QUANTITIES, 0.4))
+        written["resources"] = entries(resources(dice, parts.QUANTITIES, 0.4))
     if dice.yes(0.5):
-        written["env"] = [
-            {"key": key, "value": value} for key, value in dice.few([("LEVEL", "debug"), ("A", "")], 2)
-        ]
+        written["env"] = dice.few([{"key": "LEVEL", "value": "debug"}, {"key": "A", "value": ""}], 2)
     if dice.yes(0.1):
         written["command"] = ["torchrun"]
     return written
@@ -95,13 +59,13 @@ def container(dice: Dice) -> Json:
 
 def pod_container(dice: Dice, name: str) -> Json:
     """Return a container of a pod spec. Flyte fills in the image and args of the primary container."""
-    written: Json = {"name": name, "image": dice.pick(IMAGES)}
+    written: Json = {"name": name, "image": dice.pick(parts.IMAGES)}
     if dice.yes(0.6):
-        written["resources"] = resources(dice, KUBERNETES_QUANTITIES, 0.25)
+        written["resources"] = resources(dice, parts.KUBERNETES_QUANTITIES, 0.25)
     fields = {
-        "env": dice.few(ENVIRONMENT, 3),
-        "volumeMounts": dice.few(MOUNTS, 2),
-        "securityContext": dice.pick(SECURITY),
+        "env": dice.few(parts.ENVIRONMENT, 3),
+        "volumeMounts": dice.few(parts.MOUNTS, 2),
+        "securityContext": dice.pick(parts.SECURITY),
         "command": ["sleep"],
         "args": ["9"],
         "imagePullPolicy": "Always",
@@ -111,7 +75,7 @@ def pod_container(dice: Dice, name: str) -> Json:
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     written.update(dice.keep(fields, 0.25))
-    return {**written, **(dice.pick(OF_CONTAINERS) if dice.yes(0.2) else {})}
+    return {**written, **(dice.pick(parts.OF_CONTAINERS) if dice.yes(0.2) else {})}
 
 
 def pod(dice: Dice) -> Json:
@@ -126,36 +90,36 @@ def pod(dice: Dice) -> Json:
         if spec["initContainers"] and dice.yes(0.3):
             spec["initContainers"][0]["restartPolicy"] = "Always"
     fields = {
-        "volumes": dice.few(VOLUMES, 3),
-        "tolerations": dice.few(TOLERATIONS, 2),
+        "volumes": dice.few(parts.VOLUMES, 3),
+        "tolerations": dice.few(parts.TOLERATIONS, 2),
         "nodeSelector": dice.pick([{"pool": "train"}, {"disk": "ssd"}]),
-        "affinity": dice.pick(AFFINITIES),
+        "affinity": dice.pick(parts.AFFINITIES),
         "serviceAccountName": "trainer",
         "schedulerName": "kai-scheduler",
         "priorityClassName": "high",
         "hostNetwork": True,
-        "securityContext": dice.pick(POD_SECURITY),
-        "dnsConfig": dice.pick(DNS),
+        "securityContext": dice.pick(parts.POD_SECURITY),
+        "dnsConfig": dice.pick(parts.DNS),
         "restartPolicy": "OnFailure",
         "imagePullSecrets": [{"name": "pull"}],
         "terminationGracePeriodSeconds": 30,
         "runtimeClassName": "nvidia",
     }
     spec.update(dice.keep(fields, 0.15))
-    spec.update(dice.pick(OF_PODS) if dice.yes(0.3) else {})
+    spec.update(dice.pick(parts.OF_PODS) if dice.yes(0.3) else {})
     target: Json = {"podSpec": spec}
     if dice.yes(0.5):
-        target["metadata"] = {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "x"}])}
+        target["metadata"] = parts.labels_and_note(dice, "x")
     return {"k8sPod": target, "config": {"primary_container_name": primary}}
 
 
 def role(dice: Dice, replicas: float | None) -> Json:
     """Return a replica spec, in the flat form or under ``common``."""
-    fields: Json = dice.some({"image": [*IMAGES, ""], "restartPolicy": RESTARTS}, 0.3)
+    fields: Json = dice.some({"image": [*parts.IMAGES, ""], "restartPolicy": RESTARTS}, 0.3)
     if replicas is not None:
         fields["replicas"] = replicas
     if dice.yes(0.3):
-        fields["resources"] = entries(resources(dice, QUANTITIES, 0.4))
+        fields["resources"] = entries(resources(dice, parts.QUANTITIES, 0.4))
     return {"common": fields} if dice.yes(0.4) else fields
 
 
@@ -189,9 +153,9 @@ def template(dice: Dice) -> Json:
     if dice.yes(0.2):
         about["podTemplateName"] = dice.pick(["gang", "plain"])
     if dice.yes(0.2):
-        about["metadata"] = {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": "task"}])}
+        about["metadata"] = parts.labels_and_note(dice, "task")
     written = {
-        "id": {**TASK},
+        "id": {**parts.TASK},
         "type": "pytorch",
         "taskTypeVersion": version,
         "metadata": about,
@@ -210,14 +174,14 @@ def template(dice: Dice) -> Json:
 
 
 def case(dice: Dice, number: int) -> Json:
-    about, prefix = metadata(dice)
+    about, prefix = parts.metadata(dice)
     written = {
         "id": f"case-{number}",
         "template": template(dice),
         "metadata": about,
         "output_prefix": prefix,
-        "settings": settings(dice),
-        "pod_templates": pod_templates(dice),
+        "settings": parts.settings(dice),
+        "pod_templates": parts.pod_templates(dice),
     }
     if dice.yes(0.12):
         name, spoil = dice.choice(SPOILT)
@@ -246,10 +210,6 @@ def no_target(written: Json) -> None:
     written["template"].pop("k8sPod", None)
 
 
-def requesting(quantity: str, name: str = "CPU") -> Json:
-    return entries({"requests": {name: quantity}})
-
-
 def change_container(**fields: Any) -> Callable[[Json], None]:
     """Return a mutation that replaces the target with this container."""
 
@@ -260,13 +220,14 @@ def change_container(**fields: Any) -> Callable[[Json], None]:
     return spoil
 
 
-def change_workers(fields: Json) -> Callable[[Json], None]:
+def change_workers(**fields: Any) -> Callable[[Json], None]:
     """Return a mutation that replaces the config with these workers."""
+    return lambda written: written["template"].update(taskTypeVersion=1, custom={"workerReplicas": fields})
 
-    def spoil(written: Json) -> None:
-        written["template"].update(taskTypeVersion=1, custom={"workerReplicas": fields})
 
-    return spoil
+def change_request(quantity: str, name: str = "CPU") -> Callable[[Json], None]:
+    """Return a mutation that replaces the config with two workers that request this quantity."""
+    return change_workers(replicas=2.0, resources=entries({"requests": {name: quantity}}))
 
 
 def change_pod(**spec: Any) -> Callable[[Json], None]:
@@ -278,6 +239,10 @@ def change_pod(**spec: Any) -> Callable[[Json], None]:
         written["template"]["config"] = {"primary_container_name": "main"}
 
     return spoil
+
+
+def build_elastic(least: float, most: float) -> Json:
+    return {"minReplicas": least, "maxReplicas": most, "nprocPerNode": 1.0}
 
 
 ELASTIC_CONFIG = ("template", "custom", "elasticConfig")
@@ -296,49 +261,40 @@ SPOILT: list[tuple[str, Callable[[Json], None]]] = [
     ("no-primary-name", drop("template", "config")),
     ("wrong-primary-name", set_value("template", "config", value={"primary_container_name": "other"})),
     ("no-such-pod-template", set_value("template", "metadata", "podTemplateName", value="missing")),
-    ("negative-workers", change_workers({"replicas": -1.0})),
-    ("half-a-worker", change_workers({"replicas": 2.5})),
-    ("workers-as-text", change_workers({"replicas": "3"})),
-    ("unknown-key", change_workers({"replicas": 2.0, "colour": "red"})),
-    ("restart-policy-7", change_workers({"replicas": 2.0, "restartPolicy": 7.0})),
-    ("restart-policy-text", change_workers({"replicas": 2.0, "restartPolicy": "SOMETIMES"})),
+    ("negative-workers", change_workers(replicas=-1.0)),
+    ("half-a-worker", change_workers(replicas=2.5)),
+    ("workers-as-text", change_workers(replicas="3")),
+    ("unknown-key", change_workers(replicas=2.0, colour="red")),
+    ("restart-policy-7", change_workers(replicas=2.0, restartPolicy=7.0)),
+    ("restart-policy-text", change_workers(replicas=2.0, restartPolicy="SOMETIMES")),
     ("snake-case", set_value("template", "custom", value={"worker_replicas": {"replicas": 2.0}})),
     ("duplicate-key", set_value("template", "custom", "worker_replicas", value={"replicas": 2.0})),
     ("null-roles", set_value("template", "custom", "masterReplicas", value=None)),
-    ("two-mounts", change_pod(containers=[dict(TRAINER, volumeMounts=[MOUNTS[0], MOUNTS[0]])])),
+    ("two-mounts", change_pod(containers=[dict(TRAINER, volumeMounts=parts.MOUNTS[:1] * 2)])),
     ("two-ports", change_pod(containers=[dict(TRAINER, ports=[{"containerPort": 1}] * 2)])),
     ("operators-port", change_pod(containers=[dict(TRAINER, ports=[{"containerPort": 23456, "name": "x"}])])),
-    ("two-volumes", change_pod(containers=[TRAINER], volumes=VOLUMES[:1] * 2)),
+    ("two-volumes", change_pod(containers=[TRAINER], volumes=parts.VOLUMES[:1] * 2)),
     ("two-pull-secrets", change_pod(containers=[TRAINER], imagePullSecrets=[{"name": "pull"}] * 2)),
     ("only-container", change_pod(containers=[dict(TRAINER, name="other")])),
     ("port-as-text", change_pod(containers=[dict(TRAINER, ports="80")])),
     ("priority-as-text", change_pod(containers=[TRAINER], priority="high")),
     ("no-task-id", drop("metadata", "taskExecutionId", "taskId")),
-    ("bad-quantity", change_workers({"replicas": 2.0, "resources": requesting("lots")})),
-    ("empty-quantity", change_workers({"replicas": 2.0, "resources": requesting("")})),
-    ("negative-quantity", change_workers({"replicas": 2.0, "resources": requesting("-1")})),
-    ("unknown-resource", change_workers({"replicas": 2.0, "resources": requesting("1", "TPU")})),
-    ("zero-quantity", change_workers({"replicas": 2.0, "resources": requesting("0")})),
-    ("storage", change_workers({"replicas": 2.0, "resources": requesting("1Gi", "STORAGE")})),
+    ("bad-quantity", change_request("lots")),
+    ("empty-quantity", change_request("")),
+    ("negative-quantity", change_request("-1")),
+    ("unknown-resource", change_request("1", "TPU")),
+    ("zero-quantity", change_request("0")),
+    ("storage", change_request("1Gi", "STORAGE")),
     ("no-processes", set_value(*ELASTIC_CONFIG, value={"minReplicas": 2.0, "maxReplicas": 2.0})),
     ("custom-is-wrong", set_value("template", "custom", value={"workerReplicas": [1.0]})),
-    ("many-workers", change_workers({"replicas": 1000000.0})),
+    ("many-workers", change_workers(replicas=1000000.0)),
     ("unrendered", change_container(image="a:1", args=["{{.input}}", "{{ .OutputPrefix }}"])),
     ("no-image", change_container(args=["run"])),
     ("copilot", change_container(image="a:1", args=["run"], dataConfig={"enabled": True})),
-    ("suffix-alone", change_workers({"replicas": 2.0, "resources": requesting("Gi", "MEMORY")})),
-    (
-        "two-named-pytorch",
-        change_pod(containers=[dict(name=name, image="a:1") for name in ("pytorch", "main")]),
-    ),
-    (
-        "min-over-max",
-        set_value(*ELASTIC_CONFIG, value={"minReplicas": 4.0, "maxReplicas": 2.0, "nprocPerNode": 1.0}),
-    ),
-    (
-        "more-than-max",
-        set_value(*ELASTIC_CONFIG, value={"minReplicas": 7.0, "maxReplicas": 9.0, "nprocPerNode": 1.0}),
-    ),
+    ("suffix-alone", change_request("Gi", "MEMORY")),
+    ("two-named-pytorch", change_pod(containers=[dict(TRAINER, name="pytorch"), TRAINER])),
+    ("min-over-max", set_value(*ELASTIC_CONFIG, value=build_elastic(4.0, 2.0))),
+    ("more-than-max", set_value(*ELASTIC_CONFIG, value=build_elastic(7.0, 9.0))),
     ("empty-elastic", set_value(*ELASTIC_CONFIG, value={})),
     ("clean-pod-policy-9", set_value("template", "custom", "runPolicy", value={"cleanPodPolicy": 9.0})),
     ("negative-ttl", set_value("template", "custom", "runPolicy", value={"ttlSecondsAfterFinished": -1.0})),

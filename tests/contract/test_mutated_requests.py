@@ -7,7 +7,6 @@ import asyncio
 import gc
 import itertools
 import logging
-import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,20 +17,24 @@ from typing import Any, Final
 import grpc
 import psutil
 import pytest
+from dice import Dice, pod_templates
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from generated_tasks import template
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from kubernetes_messages import BYTES, VARINT, varint
 from kubernetes_messages import field as encode_field
 from scripted_cluster import ScriptedCluster
-from serving import ASYNC, Served, build_creation, ready_server, template
+from serving import ASYNC, Served, build_creation, ready_server
 from tiny_service import wait_until
 
 from backend_plugin.shell.reconciler import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
 
-Mutate = Callable[[Message, random.Random], bytes]
+Mutate = Callable[[Message, Dice], bytes]
 
 TEXTS: Final = (
     *("", "a\nb\r\0c", "../../../../etc/passwd", "file:///etc/passwd", "file://host/etc/passwd"),
@@ -55,7 +58,7 @@ def _field(number: int, content: bytes) -> bytes:
 # ---- bytes
 
 
-def flipped(message: Message, dice: random.Random) -> bytes:
+def flipped(message: Message, dice: Dice) -> bytes:
     data = bytearray(message.SerializeToString())
     for _ in range(dice.choice((1, 1, 2, 8, 64))):
         if data:
@@ -63,18 +66,18 @@ def flipped(message: Message, dice: random.Random) -> bytes:
     return bytes(data)
 
 
-def spliced(message: Message, dice: random.Random) -> bytes:
+def spliced(message: Message, dice: Dice) -> bytes:
     """Cut the message at a random place, and append a random part of it."""
     data = message.SerializeToString()
     begin, end = sorted(dice.randrange(len(data) + 1) for _ in range(2))
     return data[: dice.randrange(len(data) + 1)] + data[begin:end]
 
 
-def noise(message: Message, dice: random.Random) -> bytes:
+def noise(message: Message, dice: Dice) -> bytes:
     return dice.randbytes(dice.choice((0, 1, 10, 1000, 100_000)))
 
 
-def bottomless(message: Message, dice: random.Random) -> bytes:
+def bottomless(message: Message, dice: Dice) -> bytes:
     """Add a deeply nested list to the `custom` field of the template."""
     value = _field(3, b"deep")
     for _ in range(dice.choice((90, 1_000))):
@@ -87,7 +90,7 @@ def bottomless(message: Message, dice: random.Random) -> bytes:
 # ---- fields
 
 
-def changed(message: Message, dice: random.Random) -> bytes:
+def changed(message: Message, dice: Dice) -> bytes:
     """Drop one to five random fields at any depth, or add fields with random values."""
     copy = type(message)()
     copy.CopyFrom(message)
@@ -105,7 +108,7 @@ def changed(message: Message, dice: random.Random) -> bytes:
 MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise, bottomless)
 
 
-def mutated(message: Message, dice: random.Random) -> bytes:
+def mutated(message: Message, dice: Dice) -> bytes:
     return dice.choice(MUTATIONS)(message, dice)
 
 
@@ -119,7 +122,7 @@ def _list_messages(message: Message) -> Iterator[Message]:
                 yield from _list_messages(each)
 
 
-def _build_field(kind: Descriptor, dice: random.Random, depth: int = DEPTH) -> bytes:
+def _build_field(kind: Descriptor, dice: Dice, depth: int = DEPTH) -> bytes:
     """Return a random field of a message in its encoded form; no bytes for a message without fields."""
     if not kind.fields or not depth:
         return b""
@@ -142,34 +145,6 @@ OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
 TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED  # The message exceeds gRPC's own limit.
 DENIED = grpc.StatusCode.PERMISSION_DENIED  # The reference has an invalid signature.
 OVER = grpc.StatusCode.FAILED_PRECONDITION  # A mutated prefix may equal that of the next attempt.
-MAIN = {
-    "name": "primary",
-    "image": "image:1",
-    "args": ["pyflyte-execute"],
-    "env": [{"name": "LEVEL", "value": "info"}],
-    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
-    "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-}
-VOLUME = {"name": "shm", "emptyDir": {"medium": "Memory"}}
-POD = {"containers": [MAIN], "volumes": [VOLUME], "affinity": {}, "restartPolicy": "Never"}
-ELASTIC = {
-    "workerReplicas": {"common": {"replicas": 2, "image": "image:2", "resources": {}}},
-    "elasticConfig": {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 2, "nprocPerNode": 2},
-    "runPolicy": {"cleanPodPolicy": "CLEANPOD_POLICY_ALL", "backoffLimit": 3},
-    "kfpytorch": {"gang": {"minMember": 2, "queueTimeoutSeconds": 60}},
-}
-
-
-BASE = {"metadata": {"name": "base"}, "template": {"spec": {"nodeSelector": {"pool": "flyte"}}}}
-TEMPLATES = [
-    template(workers=2),
-    template(custom=ELASTIC, metadata={"podTemplateName": "base", "retries": {"retries": 2}}),
-    template(
-        container=None,
-        k8sPod={"podSpec": POD, "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}},
-        config={"primary_container_name": "primary"},
-    ),
-]
 
 
 @dataclass
@@ -177,7 +152,7 @@ class Sender:
     """Sends bytes and counts the results."""
 
     served: Served
-    dice: random.Random
+    dice: Dice
     came_to: Counter[str] = field(default_factory=Counter)
     executions: Iterator[int] = field(default_factory=itertools.count)
 
@@ -185,7 +160,8 @@ class Sender:
         """Return a request that propeller could send, for a new execution."""
         execution, attempt = f"f{next(self.executions)}", self.dice.randrange(3)
         prefix = self.served.prefix(attempt, execution)
-        return build_creation(attempt, execution, task=self.dice.choice(TEMPLATES), output_prefix=prefix)
+        task = ParseDict(template(self.dice), TaskTemplate())
+        return build_creation(attempt, execution, task=task, output_prefix=prefix)
 
     async def send(self, method: str, data: bytes) -> bytes | None:
         """Return the response, or None for an expected rejection; fail the test on any other status."""
@@ -260,8 +236,8 @@ async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, capl
     caplog.set_level(logging.CRITICAL, logger="backend_plugin.shell.output_collector")
     clock = [datetime.now(timezone.utc)]
     async with ready_server(tmp_path, cluster=ScriptedCluster(), now=lambda: clock[0]) as served:
-        served.cluster.templates = [BASE]
-        sender = Sender(served, random.Random(number))
+        served.cluster.templates = pod_templates(Dice(0))
+        sender = Sender(served, Dice(number))
         memory = [await one_round(sender, size, clock) for _ in range(1 + number // size)]
         print(sender.came_to, memory)
         assert served.cluster.objects == {}
