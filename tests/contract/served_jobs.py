@@ -20,6 +20,8 @@ from tiny_service import wait_until
 from backend_plugin.core import task_annotation
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Deadlines
+from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.node_transitions import build_node, cordon, mark_unreachable, restore
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 
 T = TypeVar("T")
@@ -36,30 +38,20 @@ EXITED = {"terminated": _ENDED}
 
 class FewNodes:
     def __init__(self, *names: str) -> None:
-        self.states = dict.fromkeys(names, "ready")
+        capacity = {"cpu": "2", "memory": "4Gi"}
+        self._nodes = {name: build_node(name, capacity=capacity, labels={}, now=NOW) for name in names}
 
-    def list_nodes(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "metadata": {"name": name},
-                "spec": {"unschedulable": state == "drained"},
-                "status": {
-                    "allocatable": {"cpu": "2", "memory": "4Gi"},
-                    "conditions": [
-                        {"type": "Ready", "status": "Unknown" if state == "not_ready" else "True"}
-                    ],
-                },
-            }
-            for name, state in self.states.items()
-        ]
+    def list_nodes(self) -> list[Manifest]:
+        return [*self._nodes.values()]
 
-    def _set(self, state: str, name: str) -> None:
-        if name not in self.states:
+    def _change(self, change: Callable[[Manifest], Manifest], name: str) -> None:
+        if name not in self._nodes:
             raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
-        self.states[name] = state
+        self._nodes[name] = change(self._nodes[name])
 
-    fail_node, drain_node = partialmethod(_set, "not_ready"), partialmethod(_set, "drained")
-    restore_node = partialmethod(_set, "ready")
+    fail_node = partialmethod(_change, lambda node: mark_unreachable(node, NOW))
+    drain_node = partialmethod(_change, cordon)
+    restore_node = partialmethod(_change, lambda node: restore(node, NOW))
 
 
 def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fields: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_options_set_all_credentials(serve: Port, arguments: tuple[str, ...], sc
 
 def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client.SERVER, f"grpcs://127.0.0.1:{serve(mutual=True, token='open-sesame')}")
-    monkeypatch.setenv(client.TOKEN, "open-sesame")
+    monkeypatch.setenv(client.TOKEN, "open-sesame\n")  # The newline is ignored.
     for name, value in (("ca", "ours.crt"), ("cert", "ours-client.crt"), ("key", "ours-client.key")):
         monkeypatch.setenv(FILES[name], value)
     monkeypatch.setenv(FILES["tls_server_name"], "server.test")

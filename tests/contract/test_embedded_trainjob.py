@@ -109,14 +109,12 @@ async def test_nodes_run_with_the_environment_of_a_training_job(jobs: Jobs) -> N
     assert found == {f"node-{rank}": [f"{rank} 2 127.0.0.1 {port} {rank}"] for rank in (0, 1)}
 
 
-async def test_mpi_job_is_rejected(jobs: Jobs) -> None:
-    message = await jobs.fail("true", kfpytorch={"trainJob": {"framework": "mpi"}})
-    assert "the embedded cluster runs no MPI jobs" in message
-
-
-async def test_exclusive_topology_is_rejected(jobs: Jobs) -> None:
-    topology = {"trainJob": {"topology": {"level": "kubernetes.io/hostname"}}}
-    assert await jobs.served.phase(await jobs.create("true", kfpytorch=topology)) == "FAILED"
+async def test_mpi_job_and_exclusive_topology_are_rejected(jobs: Jobs) -> None:
+    for options, message in (
+        ({"framework": "mpi"}, "the embedded cluster runs no MPI jobs"),
+        ({"topology": {"level": "kubernetes.io/hostname"}}, "the embedded cluster does not support it"),
+    ):
+        assert message in await jobs.fail("true", kfpytorch={"trainJob": options})
 
 
 async def test_failure_restarts_all_nodes_up_to_the_limit(jobs: Jobs) -> None:

@@ -262,11 +262,6 @@ def test_invalid_token_is_reported_before_any_call(monkeypatch: pytest.MonkeyPat
     assert result.stderr.startswith("Error: KFPYTORCH_TOKEN does not contain a token: ")
 
 
-def test_trailing_newline_of_a_token_is_ignored(served: ServedJobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(client.TOKEN, "mine\n")
-    assert printed("jobs", "-o", "json")
-
-
 # ---- the keys and types of the JSON output are those of the page about it
 
 

@@ -1,7 +1,7 @@
 """The creation of jobs with prerequisites, and the scan that sets their owners or deletes them."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -100,50 +100,32 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OLD, NEW = NOW - LEAST_AGE - timedelta(seconds=1), NOW - timedelta(minutes=1)
 
 
-def a_runtime(created: datetime, name: str = "a", **metadata: Any) -> Manifest:
-    about = {"name": name, "namespace": "n", "creationTimestamp": created.isoformat(), **metadata}
+def a_runtime(created: datetime, **metadata: Any) -> Manifest:
+    about = {"name": "a", "namespace": "n", "creationTimestamp": created.isoformat(), **metadata}
     return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": about}
 
 
-async def scan(*runtimes: Manifest, jobs: Sequence[Job] = (), owns: bool = False) -> dict[str, list[str]]:
-    """Return the uids of the owners of each runtime after a scan, or after the first job owns all of them."""
-    cluster, cache = Trainer(objects=runtimes), Cache(lambda: NOW)
-    cache.replace_records(Job, [("n", job) for job in jobs])
+@pytest.mark.parametrize(
+    ("runtime", "job", "owners"),
+    [
+        (a_runtime(NEW), Job(name="a", namespace="n", uid="u", dialect="TrainJob"), {"a": ["u"]}),
+        (a_runtime(NEW), Job(name="a", namespace="n", uid="u", dialect="PyTorchJob"), {}),
+        (a_runtime(NEW), None, {"a": []}),
+        (a_runtime(OLD), None, {}),
+        (a_runtime(OLD, ownerReferences=[{"uid": "gone"}]), None, {"a": ["gone"]}),
+    ],
+    ids=["of a job", "of a job of another dialect", "young", "old", "with an owner"],
+)
+async def test_scanned_runtime_is_adopted_kept_or_deleted_by_owner_job_and_age(runtime, job, owners):
+    cluster, cache = Trainer(objects=[runtime]), Cache(lambda: NOW)
+    cache.replace_records(Job, [("n", job)] if job else [])
     orders = BackgroundOperations(Metrics())
-    prerequisites = Prerequisites(cluster, cache, orders, lambda: NOW)  # type: ignore[arg-type]
-    if owns:
-        prerequisites.own(jobs[0], runtimes)
-    else:
-        await prerequisites.scan()
+    await Prerequisites(cluster, cache, orders, lambda: NOW).scan()  # type: ignore[arg-type]
     await orders.drain(5.0)
-    return {
+    assert owners == {
         name: [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
         for (_, name), each in cluster.objects.items()
     }
-
-
-@pytest.mark.parametrize(
-    ("created", "jobs", "owners"),
-    [
-        (NEW, [Job(name="a", namespace="n", uid="u", dialect="TrainJob")], {"a": ["u"]}),
-        (NEW, [Job(name="a", namespace="n", uid="u", dialect="PyTorchJob")], {}),
-        (NEW, [], {"a": []}),
-        (OLD, [], {}),
-    ],
-    ids=["of a job", "of a job of another dialect", "young", "old"],
-)
-async def test_ownerless_runtime_is_adopted_kept_or_deleted_by_job_and_age(created, jobs, owners):
-    assert await scan(a_runtime(created), jobs=jobs) == owners
-
-
-async def test_a_runtime_with_an_owner_is_kept() -> None:
-    assert await scan(a_runtime(OLD, ownerReferences=[{"uid": "gone"}])) == {"a": ["gone"]}
-
-
-async def test_each_prerequisite_of_a_job_gets_its_owner() -> None:
-    job = Job(name="j", namespace="n", uid="u", dialect="TrainJob")
-    found = await scan(a_runtime(NEW), a_runtime(NEW, "b"), jobs=[job], owns=True)
-    assert found == {"a": ["u"], "b": ["u"]}
 
 
 # ---- tasks that the cluster cannot run as a TrainJob

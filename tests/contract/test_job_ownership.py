@@ -28,14 +28,6 @@ async def test_foreign_job_with_the_same_name_is_kept(served: Served) -> None:
     assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
 
 
-async def test_new_attempt_deletes_the_job_of_the_previous_attempt(served: Served) -> None:
-    first, other = await served.create(), await served.create(execution="f2")
-    second = await served.create(attempt=1)
-    names = {name_of(second), name_of(other)}
-    await wait_until(lambda: {key[2] for key in served.cluster.objects} == names)
-    assert name_of(first) not in names
-
-
 @pytest.mark.parametrize(
     ("fields", "away"),
     [
@@ -83,14 +75,17 @@ async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served:
     await wait_until(lambda: not served.cluster.objects)
 
 
-async def test_late_create_of_a_superseded_attempt_is_rejected(served: Served) -> None:
-    late = await served.create()
+async def test_new_attempt_deletes_the_job_of_the_previous_one_and_rejects_its_late_create(
+    served: Served,
+) -> None:
+    late, other = await served.create(), await served.create(execution="f2")
     second = await served.create(attempt=1)
-    await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
+    left = {name_of(second), name_of(other)}
+    await wait_until(lambda: {key[2] for key in served.cluster.objects} == left)
     code, details = await code_of(served.create())
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "attempt 0 of f1/n0 is over: attempt 1 has begun" in details
-    assert {key[2] for key in served.cluster.objects} == {name_of(second)}
+    assert {key[2] for key in served.cluster.objects} == left
     assert await served.create(attempt=1) == second
     assert await served.phase(late) != "FAILED"
 

@@ -139,19 +139,6 @@ async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_d
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
 
-async def test_new_server_reports_the_verdict_of_a_job_of_an_earlier_server(tmp_path: Path) -> None:
-    cluster = ScriptedCluster()
-    async with ready_server(tmp_path, cluster=cluster) as served:
-        meta = await served.create()
-        served.run(meta)
-    async with ready_server(tmp_path, cluster=cluster) as served:
-        assert await served.phase(meta) == "RUNNING"
-        served.leave("outputs.pb")
-    cluster.objects.clear()
-    async with ready_server(tmp_path, cluster=cluster) as served:
-        await wait_until(lambda: is_phase(served, meta, "SUCCEEDED"))
-
-
 async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served: Served) -> None:
     meta = await served.create()
     key = ("PyTorchJob", NAMESPACE, name_of(meta))
@@ -213,10 +200,12 @@ async def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(tmp_
     cluster = ScriptedCluster()
     async with ready_server(tmp_path, cluster=cluster) as served:
         for number in range(3):
-            name = served.run(await served.create(execution=f"f{number}"))
+            meta = await served.create(execution=f"f{number}")
+            name = served.run(meta)
         await wait_until(lambda: str(list_reconciler_messages(caplog)).count("RUNNING: 2 of 2") == 3)
     caplog.clear()
-    async with ready_server(tmp_path, cluster=cluster):
+    async with ready_server(tmp_path, cluster=cluster) as served:
+        assert await served.phase(meta) == "RUNNING"
         await wait_until(lambda: any("existing" in line for line in list_reconciler_messages(caplog)))
         assert list_reconciler_messages(caplog) == ["existing jobs: 3 RUNNING"]
         cluster.apply(pod(name, "worker-0", "Failed"))
