@@ -107,13 +107,10 @@ class World:
         self.is_awake, self.cached = True, None
 
     def _touch(self) -> None:
-        self._edit({"metadata": {"annotations": {"touched": str(self.now)}}})
-
-    def _patch(self, patch: Manifest) -> None:
-        self._edit(patch)
+        self._patch({"metadata": {"annotations": {"touched": str(self.now)}}})
 
     def _suspend(self, suspend: bool = True) -> None:
-        self._edit({"spec": {"runPolicy": {"suspend": suspend}}})
+        self._patch({"spec": {"runPolicy": {"suspend": suspend}}})
 
     def _resume(self) -> None:
         self._suspend(suspend=False)
@@ -121,11 +118,11 @@ class World:
     def _scale(self, replicas: int, via: str) -> None:
         patch = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas}}}}
         if via == "spec" or self.job is None:
-            self._edit(patch)
+            self._patch(patch)
         else:
             self._put_job(merge_patch(self.job, patch))
 
-    def _edit(self, patch: Manifest) -> None:
+    def _patch(self, patch: Manifest) -> None:
         self._attempt("patch", lambda: self._patch_job(patch))
 
     def _patch_job(self, patch: Manifest) -> None:

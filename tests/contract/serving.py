@@ -22,10 +22,7 @@ from backend_plugin.cli.clusters import OpenedCluster
 from backend_plugin.cli.server_assembly import ServerParts, assemble_server, build_middleware
 from backend_plugin.core import job_ref, settings
 from backend_plugin.core.signing import SigningKeys
-from backend_plugin.shell import connector_service
 from backend_plugin.shell import reconciler as keepers
-from backend_plugin.shell.background_operations import BackgroundOperations
-from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.settings import SettingsSources, load_settings
@@ -72,24 +69,12 @@ class Served:
     channel: grpc.aio.Channel
     store: Path
 
-    @property
-    def tasks(self) -> connector_service.ConnectorService:
-        return self.parts.tasks
-
-    @property
-    def cache(self) -> Cache:
-        return self.parts.tasks.cache
-
-    @property
-    def orders(self) -> BackgroundOperations:
-        return self.parts.orders
+    def __post_init__(self) -> None:
+        self.tasks, self.orders = self.parts.tasks, self.parts.orders
+        self.cache, self.stub = self.tasks.cache, AsyncAgentServiceStub(self.channel)
 
     def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
-
-    @property
-    def stub(self) -> AsyncAgentServiceStub:
-        return AsyncAgentServiceStub(self.channel)
 
     async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
         fields = {"output_prefix": self.prefix(attempt, execution), **fields}
@@ -197,12 +182,9 @@ async def ready_server(store: Path, **more: Any) -> AsyncIterator[Served]:
         yield served
 
 
-def condition(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"type": kind, "status": "True", "lastTransitionTime": ago(0), **fields}
-
-
 def status(*kinds: str) -> dict[str, Any]:
-    conditions = [condition(kind, reason=f"PyTorchJob{kind}") for kind in ("Created", *kinds)]
+    since = {"status": "True", "lastTransitionTime": ago(0)}
+    conditions = [{"type": kind, "reason": f"PyTorchJob{kind}", **since} for kind in ("Created", *kinds)]
     return {"startTime": ago(0), "conditions": conditions}
 
 

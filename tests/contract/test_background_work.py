@@ -128,19 +128,6 @@ async def test_job_that_is_due_several_times_is_reconciled_once() -> None:
     assert reconciled[2:] == [FIRST]
 
 
-async def test_closed_queue_reconciles_nothing() -> None:
-    reconciled: list[CachedJob] = []
-    queue = ReconciliationQueue(lambda entry: (reconciled.append(entry), queue.close()))
-    queue.add(FIRST)
-    queue.add(SECOND)  # Due in the same moment, so its call is already scheduled when the queue is closed.
-    queue.add_later(FIRST, 2 * DELAY_SECONDS)
-    await wait_until(lambda: len(reconciled) == 1)
-    queue.add(FIRST)
-    queue.add_later(SECOND, 0)
-    await asyncio.sleep(4 * DELAY_SECONDS)
-    assert len(reconciled) == 1
-
-
 # ---- deletions that the cluster has accepted but not completed
 
 

@@ -1,15 +1,10 @@
 """The life cycle and the certificates of a gRPC server, as clients observe them."""
 
 import asyncio
+import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -22,7 +17,7 @@ from backend_plugin.shell.reloaded_value import UnusableCredentials
 from backend_plugin.shell.server import FLYTE, LIVENESS, PortUnavailable
 
 CONNECTOR = Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml"
-PROGRAM = Path(__file__).parent / "tiny_service.py"
+UNAVAILABLE, OK = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK
 
 
 async def test_health_reports_readiness_and_drain() -> None:
@@ -59,7 +54,7 @@ async def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() 
         served.tiny.go_on.set()
         assert await running == b"done"
         for answer in (stream.read(), served.echo(channel)):
-            assert (await code_of(answer))[0] is grpc.StatusCode.UNAVAILABLE
+            assert (await code_of(answer))[0] is UNAVAILABLE
 
 
 async def is_refused(served: TinyServed) -> bool:
@@ -100,55 +95,24 @@ async def test_unusable_host_is_reported(host: str) -> None:
             pass
 
 
-@contextmanager
-def program(drain: float) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    command = [sys.executable, str(PROGRAM), str(drain)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, f"127.0.0.1:{process.stdout.readline().strip()}"
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
-def test_signal_drains_running_calls_before_exit(word: signal.Signals) -> None:
-    with program(drain=1.0) as (process, address), grpc.insecure_channel(address) as channel:
-        running = waiting(process, channel)
-        sent = time.monotonic()
-        process.send_signal(word)
-        assert process.wait(timeout=60) == 0
-        # The call does not end by itself, so the drain deadline cancels it, not the signal.
-        assert time.monotonic() - sent > 0.9
-        assert running.code() is grpc.StatusCode.UNAVAILABLE
-        assert process.stdout is not None
-        assert process.stdout.read() == "ended\n"
-
-
-def waiting(process: "subprocess.Popen[str]", channel: grpc.Channel) -> Any:
-    """Return a call that the server has received and does not answer."""
-    running = channel.unary_unary("/tiny.Tiny/Wait").future(b"x", timeout=90)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waiting\n"
-    return running
-
-
-def test_second_signal_ends_the_server_immediately() -> None:
-    with program(drain=600) as (process, address), grpc.insecure_channel(address) as channel:
-        running = waiting(process, channel)
-        process.send_signal(signal.SIGTERM)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.5)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
-        assert running.code() is grpc.StatusCode.UNAVAILABLE
+@pytest.mark.parametrize(("drain", "repeats"), [(1.0, False), (600, True)])
+async def test_calls_end_at_the_drain_deadline_or_with_a_second_signal(word, drain, repeats):
+    async with calling(drain_seconds=drain) as (served, channel):
+        running = asyncio.ensure_future(code_of(call(channel, "Wait")))
+        await wait_until(lambda: served.tiny.waiting == 1)
+        os.kill(os.getpid(), word)
+        await asyncio.sleep(0.8)
+        assert not running.done()
+        if repeats:
+            os.kill(os.getpid(), word)
+        assert (await running)[0] is UNAVAILABLE
 
 
 # ---- certificates
 
 
 OURS, OTHERS = Authority("ours"), Authority("others")
-UNAVAILABLE, OK = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK
 
 
 async def call_server(served: TinyServed, root: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Mutated requests: each is answered or rejected with a reason, and leaves no state.
+"""Mutated requests are answered or rejected with a reason and leave no state; large ones delay no others.
 
-All changes derive from the random generator, so that a failure can be reproduced.
+All mutations derive from the random generator, so that a failure can be reproduced.
 """
 
 import asyncio
@@ -8,13 +8,16 @@ import gc
 import itertools
 import logging
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import hostile_requests
 import psutil
 import pytest
 from dice import Dice, pod_templates
@@ -246,3 +249,45 @@ async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, capl
         assert wanted <= sender.came_to.keys()
         assert min(sender.came_to["QUEUED"], sender.came_to["FAILED"]) > number // 10
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+# ---- large requests of one author
+
+
+SIZES = (240 * 2**10, 1_000_000)
+"""One size below the limit of every part, and one that exceeds most limits."""
+LONGEST_MS = 50
+"""The limit for one iteration of the event loop, in CPU time of its thread to exclude other load."""
+
+
+class Watchdog:
+    """Measures the longest CPU time between two iterations of the event loop, by activity."""
+
+    def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+        self.current = ""
+
+    async def watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.002)
+            now = time.thread_time()
+            self.longest[self.current] = max(self.longest.get(self.current, 0), 1_000 * (now - before))
+            before = now
+
+
+@pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.soak)])
+async def test_large_requests_do_not_block_the_event_loop(tmp_path: Path, size: int) -> None:
+    async with ready_server(tmp_path) as served:
+        meta = await served.create(execution="f0")
+        jobs = enumerate(hostile_requests.build_job_requests(size, meta))
+        requests = [(name, "CreateTask", data) for name, data in hostile_requests.creations(size)]
+        requests += [(f"{method} {number}", method, data) for number, (method, data) in jobs]
+        watchdog, came_to = Watchdog(), {}
+        watching = asyncio.create_task(watchdog.watch())
+        for watchdog.current, method, data in requests:
+            came_to[watchdog.current], _ = await hostile_requests.send(served.channel, method, data)
+        watching.cancel()
+    print({each: round(longest) for each, longest in watchdog.longest.items()}, came_to)
+    assert {each: longest for each, longest in watchdog.longest.items() if longest > LONGEST_MS} == {}
+    assert {*came_to.values()} <= {"OK", "INVALID_ARGUMENT"}

@@ -1,7 +1,6 @@
-"""A minimal gRPC service and a server for it; as a program, it serves until it is stopped."""
+"""A minimal gRPC service, a server for it, and functions that wait."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ T = TypeVar("T")
 class Tiny:
     """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
 
-    def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
-        self._tell = tell
+    def __init__(self) -> None:
         self.waiting = 0
         self.go_on = asyncio.Event()
 
@@ -32,7 +30,6 @@ class Tiny:
 
     async def wait(self, request: bytes, context: Any) -> bytes:
         self.waiting += 1
-        self._tell("waiting")
         await self.go_on.wait()
         return request
 
@@ -146,16 +143,3 @@ async def is_answered(answer: Awaitable[Any]) -> bool:
 
 async def do_nothing(_: float) -> None:
     """Return at once: there is no work outside calls."""
-
-
-async def _main() -> None:
-    tiny = Tiny(lambda word: print(word, flush=True))
-    server = GrpcServer(
-        (RpcMiddleware(tiny.handlers(), 10),), build_options(drain_seconds=float(sys.argv[1]))
-    )
-    await server.run(asyncio.Event(), lambda port: print(port, flush=True), do_nothing)
-    print("ended", flush=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(_main())
