@@ -8,7 +8,6 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from backend_plugin.shell.credentials import Tls
 
@@ -16,14 +15,15 @@ from backend_plugin.shell.credentials import Tls
 class Authority:
     def __init__(self, name: str = "authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name(name)
+        self._name = x509.Name.from_rfc4514_string(f"CN={name}")
         self._certificate = self._signed(self._name, self._key, authority=True)
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, name: str, certificate: Path, key: Path, age: timedelta = timedelta(0)) -> None:
         """Write a certificate for 127.0.0.1 and `server.test`, and its key. It expires when one day old."""
         secret = ec.generate_private_key(ec.SECP256R1())
-        signed = self._signed(_name(name), secret, age, authority=False)
+        subject = x509.Name.from_rfc4514_string(f"CN={name}")
+        signed = self._signed(subject, secret, age, authority=False)
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         key.write_bytes(secret.private_bytes(serialization.Encoding.PEM, *form))
@@ -53,7 +53,3 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName(names), False)
         )
         return builder.sign(self._key, hashes.SHA256())
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

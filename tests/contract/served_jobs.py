@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 from builders import a_run
 from scripted_cluster import ScriptedCluster, format_time
-from serving import Served, serving
+from serving import Served, pod, serving
 from tiny_service import wait_until
 
 from backend_plugin.core import task_annotation
@@ -28,7 +28,6 @@ T = TypeVar("T")
 
 NAMESPACE = "project-development"
 TOKEN = "open-sesame"
-LABEL = "training.kubeflow.org/"
 NOW = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
 
 
@@ -82,18 +81,12 @@ def status(*conditions: str) -> dict[str, Any]:
 
 
 def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    role, _, index = replica.partition("-")
     phase, node = fields.pop("phase", "Running"), fields.pop("node", "node-0")
-    labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
-    metadata = {"name": f"{job}-{replica}", "namespace": NAMESPACE, "creationTimestamp": format_time(1)}
     ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
     container = {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **fields}
-    return {
-        "kind": "Pod",
-        "metadata": {**metadata, "labels": labels},
-        "spec": {"nodeName": node},
-        "status": {"phase": phase, "conditions": [ready], "containerStatuses": [container]},
-    }
+    made = pod(job, replica, phase, conditions=[ready], containerStatuses=[container])
+    made["metadata"] |= {"namespace": NAMESPACE, "creationTimestamp": format_time(1)}
+    return {**made, "spec": {"nodeName": node}}
 
 
 @dataclass

@@ -34,17 +34,9 @@ class Serving:
     info: dict[str, Any]
     """The content of ``server.json``."""
 
-    @property
-    def endpoint(self) -> str:
-        return str(self.info["endpoint"])
-
-    @property
-    def token(self) -> str:
-        return str(self.info["token"])
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+    def __post_init__(self) -> None:
+        self.endpoint, self.token = str(self.info["endpoint"]), str(self.info["token"])
+        self.pid = self.process.pid
 
     @property
     def metrics(self) -> MetricsPage:
