@@ -20,6 +20,7 @@ from flytekit.core.context_manager import FlyteContextManager
 from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
+from torch import nn
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, SuccessPolicy, TrainJob, Worker
 
@@ -337,3 +338,35 @@ def test_concurrent_runs_in_threads_are_independent():
 
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(lambda value: add(value=value), range(3))) == [0, 2, 4]
+
+
+class Net(nn.Module):
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([weight]))
+
+
+@task
+def make(weight: float) -> Net:
+    return Net(weight)
+
+
+@task(task_config=Elastic(nproc_per_node=2))
+def double(model: nn.Module) -> Net:
+    return Net(2 * model.weight.item())
+
+
+@task
+def read(model: nn.Module) -> list[float]:
+    return [model.weight.item()]
+
+
+@workflow
+def chain() -> list[float]:
+    return read(model=double(model=make(weight=1.5)))
+
+
+def test_model_passes_through_distributed_and_plain_tasks():
+    assert chain() == [3.0]
+    model = double(model=Net(0.5))
+    assert (type(model), model.weight.tolist()) == (Net, [1.0])

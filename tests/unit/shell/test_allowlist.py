@@ -48,11 +48,7 @@ def test_invalid_namespace_is_rejected_with_any_allowlist(namespace: str) -> Non
 
 
 def test_rejection_of_a_prefix_names_no_listed_location_and_only_a_setting_that_can_allow_it() -> None:
-    for prefix, can_be_allowed in (
-        ("http://a/f1", False),
-        ("s3://a/../f1", False),
-        ("s3://a/f1", True),
-    ):
+    for prefix, can_be_allowed in (("http://a/f1", False), ("s3://a/../f1", False), ("s3://a/f1", True)):
         (problem,) = refused({}, output_prefix=prefix)
         assert (problem.field, "output-prefixes" in problem.remedy) == ("output_prefix", can_be_allowed)
         assert "private" not in problem.message + problem.remedy

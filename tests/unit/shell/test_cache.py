@@ -1,7 +1,7 @@
-"""Tests of the cache of cluster objects."""
+"""Tests of the cache of cluster objects and of the queue positions in it."""
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -10,10 +10,12 @@ from builders import a_run
 from backend_plugin.core import names, task_annotation
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.observed import Event, Job, Pod, PodGroup
+from backend_plugin.core.observed import Condition, Event, Job, Pod, PodGroup
+from backend_plugin.shell import queue_positions
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import ObjectName
+from backend_plugin.shell.queue_positions import QueuePositions
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -305,3 +307,68 @@ def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:
         assert [group.uid for group in get_entry(cache).pod_groups] == ["w", "b"]
     drop(cache, PodGroup, "j")
     assert get_entry(cache).pod_groups == ()
+
+
+RESERVED = Condition(type="QuotaReserved", true=True)
+
+
+def workload(uid: str, second: int = 0, *conditions: Condition, **fields: object) -> PodGroup:
+    created = NOW + timedelta(seconds=second)
+    given = {"name": uid, "uid": uid, "queue": "team", "created": created, "conditions": conditions}
+    return PodGroup(kind="Workload", api="kueue.x-k8s.io", **{**given, **fields})  # type: ignore[arg-type]
+
+
+def standing(*groups: PodGroup) -> QueuePositions:
+    found = QueuePositions()
+    for group in groups:
+        found.put_group("ns", group)
+    return found
+
+
+OURS = workload("ours", 5)
+
+
+def test_jobs_with_higher_priority_or_earlier_creation_are_ahead() -> None:
+    others = workload("early", 1), workload("late", 7), workload("low", 0, priority=-1)
+    assert standing(OURS, workload("high", 9, priority=1), *others).with_position(OURS).ahead == 2
+
+
+def test_job_in_another_queue_or_already_admitted_is_not_ahead() -> None:
+    others = workload("other queue", 1, queue="x"), workload("runs", 1, RESERVED), workload("early", 1)
+    found = standing(OURS, *others)
+    found.put_group("elsewhere", workload("early elsewhere", 1))
+    assert found.with_position(OURS).ahead == 1
+    found.put_group("ns", workload("early", 1, RESERVED))
+    assert found.with_position(OURS).ahead == 0
+    found.put_group("ns", workload("again", 1))
+    for uid in ("again", "unknown", None):
+        found.drop_group(uid)
+    assert found.with_position(OURS).ahead == 0
+    found.put_group("ns", workload("ours", 5, RESERVED))
+    assert found.with_position(OURS).ahead is None
+
+
+def test_pod_group_without_a_kueue_queue_has_no_position() -> None:
+    group = PodGroup(kind="PodGroup", api="scheduling.volcano.sh", name="j", uid="g", queue="team")
+    assert standing(group).with_position(group) == group
+
+
+def test_position_in_a_very_long_queue_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Fill the queue with two groups instead of ten thousand.
+    monkeypatch.setattr(queue_positions, "_LONGEST", 2)
+    found = standing(workload("a", 1), workload("b", 2), OURS)
+    assert found.with_position(OURS).ahead is None
+    assert found.with_position(workload("b", 2)).ahead is None
+
+
+def test_job_has_a_queue_position_and_no_foreign_workloads() -> None:
+    cache = a_cache(Job(name="j"), Job(name="theirs"))
+    relist(cache, PodGroup, workload("u", 5, name="j"), workload("theirs", 1, foreign=True))
+    entry = get_entry(cache)
+    assert [group.ahead for group in entry.get_observed_state().pod_groups] == [1]
+    assert get_entry(cache, "theirs").get_observed_state().pod_groups == ()
+    drop(cache, PodGroup, "theirs", "theirs")
+    assert [group.ahead for group in entry.get_observed_state().pod_groups] == [0]
+    relist(cache, PodGroup)
+    put(cache, workload("late", 9, foreign=True))
+    assert entry.get_observed_state().pod_groups == ()

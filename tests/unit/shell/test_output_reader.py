@@ -59,13 +59,6 @@ def test_missing_location_has_no_outputs(prefix: str) -> None:
     assert read_outputs(f"{prefix}/x", listed) == TaskOutputs()
 
 
-async def test_outputs_that_appear_later_are_found(prefix: str) -> None:
-    outcomes = OutputReader(OutputPrefixes([prefix.removesuffix("/out")]))
-    assert await outcomes.read_outputs(prefix) == TaskOutputs()
-    write(prefix, outputs__pb=b"")
-    assert await outcomes.read_outputs(prefix) == TaskOutputs(outputs=True)
-
-
 @pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a\x03ab", b""])
 def test_unreadable_file_still_counts_as_an_error_file(prefix: str, content: bytes) -> None:
     write(prefix, error__pb=content)
