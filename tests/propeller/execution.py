@@ -194,7 +194,7 @@ def against_the_rules(attempt: Attempt, resource: agent_pb2.Resource) -> list[st
     if position < attempt.reached:
         wrong.append(f"{phase} after something later: {resource.message!r}")
     if phase not in _WORDLESS and not resource.message.strip():
-        wrong.append(f"{phase} without a word")
+        wrong.append(f"{phase} without a message")
     if resource.HasField("outputs"):
         wrong.append(f"{phase} with outputs, which are the store's to hold")
     attempt.reached = max(attempt.reached, position)

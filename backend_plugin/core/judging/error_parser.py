@@ -34,7 +34,7 @@ _CHILD: Final = re.compile(
 _END_OF_CHILD: Final = "\n====="
 _EXCEPTION: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]{0,200})(?:: (?P<message>[\s\S]*)|:)?$")
 _KILLED: Final = re.compile(
-    r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a word"
+    r"killed by (?P<signal>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}), without a message"
 )
 _LAST_FILE: Final = re.compile(r'File "([^"\n]{1,500})", line \d+')
 _TRANSPORT: Final = ("third_party/gloo/", "ProcessGroupGloo.cpp", "ProcessGroupNCCL.cpp")

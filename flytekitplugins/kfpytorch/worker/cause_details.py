@@ -32,8 +32,8 @@ def describe_exception(analysis: verdict.FailureAnalysis, *, at_terminal: bool) 
     """
     cause = analysis.cause
     if not cause.exception:
-        words = "" if cause.signal else ", without a word"
-        return [f"  {format_exit(cause)}{words} (process {cause.pid})"]
+        suffix = "" if cause.signal else ", without a message"
+        return [f"  {format_exit(cause)}{suffix} (process {cause.pid})"]
     # After an early exit, the first line of the report contains the position of the waiting ranks instead.
     place = rank_groups.format_position(cause) if analysis.early else ""
     message = ": ".join(filter(None, [cause.exception, cause.message]))

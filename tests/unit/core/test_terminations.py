@@ -71,7 +71,7 @@ SINGLE = {
     "an init container of the operator": ((pod("worker-0", "Failed", initContainerStatuses=[ended("init-pytorch", 1)]),), [], ("RETRYABLE_FAILED", "ExitCode", "system-error"), "worker-0 failed: exit code 1 in init container init-pytorch (system-error)"),
     "a foreign pod of the same name": ((build_ended_pod("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]}),), [], ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error"), "the job failed"),
     "a report of a killed rank": (*reported("(oom-host)\n  killed by SIGKILL (process 7)"), ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 1 (worker-0) failed: killed by SIGKILL"),
-    "a report of a rank that exited": (*reported("(user-error)\n  exit code 3, without a word"), USER, "rank 1 (worker-0) failed: exit code 3"),
+    "a report of a rank that exited": (*reported("(user-error)\n  exit code 3, without a message"), USER, "rank 1 (worker-0) failed: exit code 3"),
     "a report of one line": (*reported("(user-error): ValueError"), ("FAILED", "Error", "user-error"), "rank"),
     # Frames of this package are skipped also outside an installed package.
     "a report below our frames": ((build_ended_pod("worker-0", 1),), [error_file(exception=f"{OURS}ReplicaFailed: ✗ t failed on rank 13 (node 1) after 3.1 s (oom-gpu)\n  OutOfMemoryError: CUDA out of memory\n  at train.py:7 in main")], ("RETRYABLE_FAILED", "OutOfMemoryError", "oom-gpu"), "rank 13 (worker-0) failed: OutOfMemoryError: CUDA out of memory, at /root/train.py:7 in train (oom-gpu)"),
@@ -227,7 +227,7 @@ WRITTEN = {
     "a loader's worker was killed, and is missed": ({"message": CHAIN}, ("RETRYABLE_FAILED", "RuntimeError", "oom-host"), ["  caused by RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.", OUTSIDE]),
     "a loader's worker is gone": ({"exception": EXITED}, ("FAILED", "RuntimeError", "user-error"), [GONE, "another attempt may fail the same way"]),
     "a spawned process was killed": ({"exception": "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"}, ("RETRYABLE_FAILED", "ProcessExitedException", "oom-host"), [OUTSIDE]),
-    "memory refused without a word": ({"exception": "MemoryError: "}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
+    "memory refused without a message": ({"exception": "MemoryError: "}, ("RETRYABLE_FAILED", "MemoryError", "oom-host"), [REFUSED]),
 }  # fmt: skip
 
 
