@@ -19,16 +19,9 @@ class Refusal(Exception):
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
         self.code = code
-        self.status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": details.pop("metadata", {}),
-            "status": "Failure",
-            "message": message,
-            "reason": reason,
-            "details": details,
-            "code": code,
-        }
+        metadata = details.pop("metadata", {})
+        about = {"metadata": metadata, "message": message, "reason": reason, "details": details, "code": code}
+        self.status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", **about}
 
 
 def expired(**details: Any) -> Refusal:
@@ -185,9 +178,8 @@ class Objects:
         group, plural, namespace = place
         events = []
         for entry in self.history:
-            if entry.version <= since or entry.key[:2] != (group, plural):
-                continue
-            if namespace not in ("", entry.key[2]):
+            is_here = entry.key[:2] == (group, plural) and namespace in ("", entry.key[2])
+            if entry.version <= since or not is_here:
                 continue
             is_in = selected(entry.object, query)
             was_in = entry.before is not None and selected(entry.before, query)

@@ -46,13 +46,8 @@ class Fault:
     """Called before the response."""
 
     def befalls(self, request: web.Request) -> bool:
-        is_watch = "watch" in request.query
-        return (
-            self.times > 0
-            and request.method == self.method
-            and self.path in request.path
-            and is_watch == self.watch
-        )
+        is_meant = (request.method, "watch" in request.query) == (self.method, self.watch)
+        return self.times > 0 and is_meant and self.path in request.path
 
     async def wait(self) -> None:
         await asyncio.sleep(self.hang)
@@ -203,12 +198,7 @@ class KubeServer(ThreadedServer):
         return messages.MEDIA_TYPE if has and accepted == messages.MEDIA_TYPE else "application/json"
 
     def _respond(
-        self,
-        request: web.Request,
-        kind: str,
-        manifest: Any,
-        code: int = 200,
-        headers: dict[str, str] | None = None,
+        self, request: web.Request, kind: str, manifest: Any, code: int = 200, headers: Any = None
     ) -> web.Response:
         media_type = self._type(request)
         is_json = media_type == "application/json"

@@ -202,11 +202,10 @@ async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, t
         assert (await found.refresh(NAMESPACE)).admission_scheduler == "yunikorn"
 
 
-@pytest.mark.parametrize(("scheduler", "tries_pod"), [("auto", True), ("yunikorn", False)])
-async def test_pod_dry_run_is_sent_only_to_detect_the_scheduler(server, cluster, scheduler, tries_pod):
-    platform = {"kfpytorch": {"gang": {"scheduler": scheduler}}}
+async def test_pod_dry_run_is_not_sent_if_the_scheduler_is_set(server, cluster):
+    platform = {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}}
     await CapabilitiesCache(cluster.discovery, read(platform).kfpytorch.gang).get_capabilities(NAMESPACE)
-    assert (f"POST /api/v1/namespaces/{NAMESPACE}/pods" in server.asked) is tries_pod
+    assert f"POST /api/v1/namespaces/{NAMESPACE}/pods" not in server.asked
     assert "GET /version" in server.asked
 
 

@@ -33,9 +33,7 @@ async def test_job_is_created_exactly_as_its_manifest(server, cluster):
 
 
 @pytest.mark.parametrize(
-    "trouble",
-    [{"code": 429, "headers": {"Retry-After": "60"}}, {"reset": "before"}, {"hang": 30}],
-    ids=["429", "reset", "time-out"],
+    "trouble", [{"code": 429, "headers": {"Retry-After": "60"}}, {"reset": "before"}, {"hang": 30}], ids=str
 )
 async def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, trouble):
     server.faults.append(Fault("POST", times=1_000, **trouble))

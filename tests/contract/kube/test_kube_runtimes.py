@@ -29,13 +29,11 @@ REPORT = [
 
 
 def runtime(name: str, namespace: str = "", image: str = "image:1", **labels: str) -> dict[str, Any]:
-    node = {
-        "name": "node",
-        "template": {
-            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-            "spec": {"template": {"spec": {"containers": [{"name": "node", "image": image}]}}},
-        },
+    template = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "node", "image": image}]}}},
     }
+    node = {"name": "node", "template": template}
     return {
         "metadata": {"name": name, "namespace": namespace, "labels": {**LABELS, **labels}},
         "spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": {"replicatedJobs": [node]}}},
@@ -127,7 +125,7 @@ def test_foreign_job_is_read_only(kube: KubeServer, verb: str) -> None:
 # ---- runtimes
 
 
-def test_runtimes_are_listed_without_those_of_single_jobs(kube: KubeServer) -> None:
+def test_runtimes_are_listed_without_those_of_single_jobs_and_found_by_name(kube: KubeServer) -> None:
     assert [(each.namespace, each.name, each.kind) for each in client.list_runtimes()] == [
         ("ns", "team", "TrainingRuntime"),
         ("other", "torch-distributed", "TrainingRuntime"),
@@ -135,9 +133,6 @@ def test_runtimes_are_listed_without_those_of_single_jobs(kube: KubeServer) -> N
     ]
     found = client.list_runtimes(namespace="ns", job_runtimes=True)
     assert [(each.name, each.job) for each in found][:2] == [(NAME, NAME), ("team", "")]
-
-
-def test_runtime_is_found_by_its_name(kube: KubeServer) -> None:
     assert client.get_runtime("torch-distributed", namespace="other").image == "image:2"
     with pytest.raises(client.NotFound, match="the existing runtimes are"):
         client.get_runtime("none")
