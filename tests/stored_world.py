@@ -146,10 +146,18 @@ class World:
 
     def report(self, change: Manifest) -> None:
         """Write a pod status as a kubelet does."""
-        if self._name(change["pod"]) in self.pods:
-            self._attempt(f"status {change['pod']}", lambda: self._report(self._name(change["pod"]), change))
+        short = change["pod"]
+        self._if_present(
+            self.pods,
+            short,
+            lambda name: self._attempt(f"status {short}", lambda: self._report(name, change)),
+        )
+
+    def _if_present(self, stored: Manifest, short: str, do: Callable[[str], None]) -> None:
+        if self._name(short) in stored:
+            do(self._name(short))
         else:
-            self.missing += (change["pod"],)
+            self.missing += (short,)
 
     def _report(self, name: str, change: Manifest) -> None:
         pod = self.pods[name]
@@ -160,10 +168,7 @@ class World:
         self._put_pod({**pod, "status": status})
 
     def _delete_pod(self, pod: str) -> None:
-        if self._name(pod) in self.pods:
-            self.delete_pod(self._name(pod))
-        else:
-            self.missing += (pod,)
+        self._if_present(self.pods, pod, self.delete_pod)
 
     def die(self, name: str, code: int) -> None:
         """Write the last status of a terminating pod."""
@@ -177,10 +182,7 @@ class World:
                 self.remove_pod(name)
 
     def _delete_service(self, service: str) -> None:
-        if self._name(service) in self.services:
-            self.delete_service(self._name(service))
-        else:
-            self.missing += (service,)
+        self._if_present(self.services, service, self.delete_service)
 
     def _patch_pod(self, pod: str, patch: Manifest) -> None:
         self._put_pod(merge_patch(self.pods[self._name(pod)], patch))

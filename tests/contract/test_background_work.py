@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
 from scripted_cluster import ScriptedCluster, ago
-from serving import NAMESPACE, Served, name_of, ready_server, serving, status
+from serving import NAMESPACE, name_of, ready_server, serving, status
 from tiny_service import code_of, wait_until
 
 from backend_plugin.core.dialects.table import read_job
@@ -158,10 +157,6 @@ def list_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if each.levelno >= logging.WARNING]
 
 
-def is_ended(served: Served) -> Callable[[], bool]:
-    return lambda: len(served.orders) == 0
-
-
 async def test_deletion_blocked_by_finalizers_is_logged_once_and_ends_with_the_job(
     tmp_path, caplog, monkeypatch, hasty
 ):
@@ -179,7 +174,7 @@ async def test_deletion_blocked_by_finalizers_is_logged_once_and_ends_with_the_j
         assert (cluster.calls, list_messages(caplog)) == (["get", "delete", "get"], [WORD])
         assert served.orders.count_running("await_removal") == 1
         cluster.let_go(name_of(meta))
-        await wait_until(is_ended(served))
+        await wait_until(lambda: len(served.orders) == 0)
         assert len(cluster.calls) == 3
 
 
@@ -192,7 +187,7 @@ async def test_recreated_job_is_not_deleted_by_the_earlier_deletion(tmp_path, ca
         again = await served.create()
         assert name_of(again) == name_of(meta)
         cluster.calls.clear()
-        await wait_until(is_ended(served))
+        await wait_until(lambda: len(served.orders) == 0)
         assert cluster.calls == []
         assert [key[2] for key in cluster.objects] == [name_of(again)]
         assert list_messages(caplog) == []
@@ -207,7 +202,7 @@ async def test_deletion_is_confirmed_by_a_request_only_without_a_watch_event(
         served.cluster.calls.clear()
         served.cluster.deaf = deaf
         await served.delete(meta)
-        await wait_until(is_ended(served))
+        await wait_until(lambda: len(served.orders) == 0)
         assert (served.cluster.calls, list_messages(caplog)) == (asked, [])
 
 

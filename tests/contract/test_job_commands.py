@@ -211,7 +211,6 @@ def test_nodes_are_listed_and_changed(served: ServedJobs) -> None:
         (["nodes", "loose", "node-1"], 2, "'loose' is not one of"),
         (["nodes", "fail", "node-9"], 1, 'nodes "node-9" not found'),
         (["logs", "f1", "--node", "2"], 1, "job f1-n0-0-aaa has no node 2; it has nodes 0 to 1"),
-        (["logs"], 2, "Missing argument 'JOB'"),
         (["wait", "f9"], 1, "there is no job f9"),
         (["jobs", "--all", "--watch"], 2, "--all"),
         (["wait", "f1", "--timeout", "0"], 2, "Invalid value for '--timeout'"),
