@@ -50,7 +50,6 @@ def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte, seed):
     time.sleep(chance.uniform(0, 1.5))
     os.kill(of[victim], signal.SIGKILL)
     out, err = started.communicate(timeout=30)
-
     named = re.search(r"✗ busy\.\w+ failed on rank (\d+) .*\n  killed by SIGKILL", err)
     assert named is not None, err
     assert int(named[1]) == victim
@@ -77,7 +76,6 @@ def test_stopped_caller_leaves_no_process_or_file(pyflyte, signum, seed):
     time.sleep(chance.uniform(0, 1.5))
     started.send_signal(signum)
     started.communicate(timeout=30)
-
     assert started.returncode != 0
     assert pyflyte.left() == ([], [])
 
@@ -89,7 +87,6 @@ def test_repeated_interrupts_leave_no_process_or_file(pyflyte):
         started.send_signal(signal.SIGINT)
         time.sleep(0.03)
     started.communicate(timeout=30)
-
     assert pyflyte.left() == ([], [])
 
 

@@ -95,6 +95,5 @@ def test_notebook_report_contains_the_line_of_the_cell(tmp_path):
         check=True,
         timeout=60,
     ).stdout.splitlines()
-
     assert shown[0].endswith("(user-error): ValueError at /nowhere/cell-1.py:7 in train")
     assert shown[1:3] == ["  ValueError: no data", '    ❱ raise ValueError("no data")']

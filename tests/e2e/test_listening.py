@@ -38,9 +38,7 @@ def test_processes_of_a_local_run_listen_on_loopback_only(pyflyte, task, env):
 
 def test_elastic_agents_do_not_unpickle_foreign_store_values(pyflyte, tmp_path):
     planted = tmp_path / "planted"
-
     ran = pyflyte.run(SCRIPT, "attacked", "--planted", str(planted), timeout=150)
-
     assert "all ranks restart" in ran.err
     assert not planted.exists()
     inside, outside = sockets(ran)

@@ -57,7 +57,7 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
         "_F_WN": f"worker-{index}",
         "NODE_NAME": f"gpu-{index}",
     }
-    if task.startswith("elastic"):
+    if task == "elastic":
         return flyte | {
             "PET_RDZV_ENDPOINT": f"localhost:{port}",
             "PET_RDZV_BACKEND": "c10d",
@@ -100,9 +100,8 @@ def codes(pods: Sequence[Pod]) -> list[int]:
 
 
 def test_outputs_are_written_by_the_pod_of_rank_0_only(pyflyte):
-    pods = start(pyflyte, "elastic_auto", "well")
+    pods = start(pyflyte, "elastic", "well")
     logs = [pod.wait() for pod in pods]
-
     assert codes(pods) == [0, 0]
     assert sorted(pod.files for pod in pods) == [[], ["outputs.pb"]]
     assert [pod.value for pod in pods if pod.files] == [7]
@@ -114,7 +113,6 @@ def test_error_file_contains_rank_replica_node_and_time(pyflyte):
     pods = start(pyflyte, "elastic", "error")
     for pod in pods:
         pod.wait()
-
     assert codes(pods) == [1, 1]
     errors = [pod.error for pod in pods]
     (cause,) = [error for error in errors if "three is out" in error.message]
@@ -136,7 +134,6 @@ def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte):
     for pod in pods:
         pod.process.send_signal(signal.SIGTERM)
     logs = [pod.wait() for pod in pods]
-
     assert codes(pods) == [143, 143]
     assert [pod.files for pod in pods] == [[], []]
     assert all("stopped by SIGTERM" in log for log in logs)
@@ -146,7 +143,6 @@ def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte):
 def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte):
     (pod,) = start(pyflyte, "elastic", "well", pods=1)
     pod.wait()
-
     assert codes([pod]) == [1]
     assert "RendezvousFailed: 1 of 2 nodes joined at localhost:" in pod.error.message
     assert "missing 1 node(s)" in pod.error.message
@@ -155,6 +151,5 @@ def test_rendezvous_timeout_error_contains_the_missing_nodes(pyflyte):
 def test_job_with_one_pod_needs_no_open_port(pyflyte):
     (pod,) = start(pyflyte, "alone", "well", pods=1)
     log = pod.wait()
-
     assert codes([pod]) == [0], log
     assert pod.value == 100

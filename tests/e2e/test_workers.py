@@ -64,7 +64,6 @@ def test_module_state_closures_and_dataclasses_reach_each_rank(start_method):
         return total.item(), settings.name, raised(2)
 
     total, name, calls = compute(settings=WorkerSettings(rate=0.5))
-
     assert (round(total, 3), name, calls) == (3.0, "changed", 2)
     assert COUNTER == {"calls": 0}
 
@@ -90,7 +89,6 @@ def test_variable_read_at_interpreter_start_is_applied(monkeypatch):
     fresh = subprocess.run(
         [sys.executable, "-c", "print(hash('kfpytorch'))"], capture_output=True, text=True, check=True
     )
-
     assert text_hash() == int(fresh.stdout)
 
 
@@ -137,7 +135,6 @@ def test_large_tensor_is_returned_unchanged_and_writable():
 
     back = large.execute()
     back[1500] = -1.0
-
     assert back.shape == (4_000_000,)
     assert float(back[:1500].sum()) == sum(range(1500))
 
@@ -153,7 +150,6 @@ def test_direct_call_runs_in_this_process_with_world_size_one(capfd):
         return [os.getpid(), world, int(total.item())]
 
     before = dict(os.environ)
-
     assert alone() == [os.getpid(), 1, 1]
     assert dict(os.environ) == before
     assert "gloo replaces nccl" in capfd.readouterr().err
@@ -177,7 +173,6 @@ def test_direct_call_reports_once_that_other_ranks_do_not_run(replicas, env, tim
     called = task(world, task_config=PyTorch(worker=Worker(replicas=replicas - 1)))
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-
     assert (called(), called()) == (1, 1)
     assert capfd.readouterr().err.count(f"a world size of 1; to start all {replicas} ranks") == times
 
@@ -206,7 +201,6 @@ def test_local_mode_variable_sets_the_world_size(monkeypatch):
     for mode in ("inline", "2", "4"):
         monkeypatch.setenv("FLYTE_KFPYTORCH_LOCAL", mode)
         world_sizes[mode] = world()
-
     assert world_sizes == {"inline": 1, "2": 2, "4": 4}
 
 
@@ -230,7 +224,6 @@ def test_exit_is_detected_before_the_monitor_interval():
     quick()  # The fork server runs from here on.
     began = time.monotonic()
     quick()
-
     assert time.monotonic() - began < 15
 
 
@@ -247,7 +240,6 @@ def test_errors_keep_their_kind_and_time(start_method, recoverable):
     expected = FlyteRecoverableException if recoverable else FlyteUserRuntimeException
     with pytest.raises(expected, match=r"failed on rank \d") as caught:
         fail()
-
     assert began <= caught.value.timestamp <= time.time()
 
 
@@ -292,7 +284,6 @@ def test_launch_does_not_change_the_context_of_the_caller():
 
     size, before = FlyteContextManager.size(), dict(os.environ)
     nothing()
-
     assert (FlyteContextManager.size(), dict(os.environ)) == (size, before)
     assert nothing.task_config.rdzv_configs == {"join_timeout": 20}
 

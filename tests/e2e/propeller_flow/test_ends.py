@@ -1,10 +1,15 @@
-"""Results of tasks with real processes, from the template to the outputs or the error."""
+"""Tasks with real processes end with outputs or an error, at timeouts, if aborted, and after server kills."""
 
+import random
 import re
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from propeller import Execution
 from propeller.execution import phase_of
 
 from e2e.propeller_flow import tasks
@@ -12,7 +17,7 @@ from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
 from e2e.propeller_flow.server_process import wait_until
 from kfpytorch_idl.v1 import job_ref_pb2
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 RAISED = "ValueError: batch 7 has 31 labels for 32 images"
 
@@ -80,12 +85,10 @@ def test_failed_tasks_report_the_cause(road):
 def test_ranks_meet_on_the_loopback_interface_and_restart_together(road, tmp_path):
     replicas = road.start(tasks.replica_sum, value=10)
     restarts = road.start(tasks.elastic_second_wind, folder=str(tmp_path))
-
     counts = {"world": 2, "listens": 1, "open": 0}
     outcome = wait_for_outcome(replicas)
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 21, "o1": counts})
     assert len(outcome.attempts) == 1
-
     outcome = wait_for_outcome(restarts)
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1, "o1": counts})
     assert started(tmp_path, restarts) == ["0.0", "0.0", "0.1", "0.1"]
@@ -95,7 +98,6 @@ def test_ranks_meet_on_the_loopback_interface_and_restart_together(road, tmp_pat
 def test_new_attempt_after_a_kill_starts_each_replica_once(road, tmp_path):
     execution = road.start(tasks.is_killed_once, folder=str(tmp_path))
     outcome = wait_for_outcome(execution)
-
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
     assert execution.calls == ["CreateTask 0", "DeleteTask 0", "CreateTask 1"]
     # The worker of the second attempt may start after its master ended. No replica starts twice.
@@ -115,7 +117,6 @@ def test_job_reference_of_a_later_release_is_accepted(road, tmp_path):
     # The field with number 200 does not exist in this release.
     written = later.SerializeToString() + b"\xc0\x0c\x07"
     prefix = execution.node.get_output_directory(0).as_uri()
-
     assert phase_of(road.wire.get(written, prefix)) == "RUNNING"
     road.wire.delete(written)
     assert road.nothing_runs(execution)
@@ -128,7 +129,6 @@ def test_processes_of_train_jobs_meet_on_two_nodes(serve: Callable[..., Road]):
     road = serve(settings={"kfpytorch": {"dialect": "trainjob"}})
     reduces = road.start(tasks.elastic_sum, value=10)
     numbers = road.start(tasks.jax_numbers)
-
     outcome = wait_for_outcome(reduces)
     assert (outcome.phase, len(outcome.attempts)) == ("SUCCEEDED", 1)
     assert outcome.outputs == {"o0": 21, "o1": {"world": 2, "listens": 1, "open": 0}}
@@ -136,3 +136,95 @@ def test_processes_of_train_jobs_meet_on_two_nodes(serve: Callable[..., Road]):
     # The processes of jax have consecutive numbers.
     outcome = wait_for_outcome(numbers)
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": ["0", "1", "2", "3"]})
+
+
+AT_ONCE = 3
+
+
+def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
+    """Start tasks while the server is killed repeatedly, also before it listens."""
+    dice = random.Random(kills)
+    executions: list[Execution] = []
+    for _ in range(kills):
+        alive = [execution for execution in executions if not execution.has_ended]
+        for _ in range(AT_ONCE - len(alive)):
+            seconds = dice.uniform(0, 2)
+            executions.append(road.start(tasks.counts, folder=str(folder), seconds=seconds))
+        time.sleep(dice.uniform(0, 2.5))
+        road.served.kill()
+        road.served.spawn()
+    road.served.listen()
+    return executions
+
+
+@pytest.mark.parametrize(
+    "durable", [pytest.param(True, marks=pytest.mark.soak, id="durable"), pytest.param(False, id="mortal")]
+)
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+def test_each_task_succeeds_although_the_server_is_killed(serve, tmp_path, kills, *, durable):
+    road = serve(*(["--durable"] if durable else []))
+    executions = kill_at_random_moments(road, tmp_path, kills)
+    for execution in executions:
+        outcome = wait_for_outcome(execution, 180)
+        assert outcome.phase == "SUCCEEDED", (outcome, road.served.log.read_text()[-4000:])
+        assert outcome.outputs == {"o0": outcome.last.number}
+        # At most one start per attempt. An attempt may be lost before its pod starts.
+        starts = Counter(started(tmp_path, execution))
+        assert set(starts.values()) == {1}, starts
+        assert f"{outcome.last.number}.0" in starts
+        created = [attempt for attempt in outcome.attempts if attempt.meta is not None]
+        assert not durable or len(created) == 1, outcome
+        assert road.nothing_runs(execution)
+
+
+STRICT = ("--strict-images", "--images", f"image:1={sys.prefix}")
+
+
+@pytest.fixture(scope="module")
+def patient(serve: Callable[..., Road]) -> Road:
+    """Return a server with one known image, on which only an abort ends a waiting task."""
+    return serve(*STRICT)
+
+
+@pytest.fixture(scope="module")
+def strict(serve: Callable[..., Road]) -> Road:
+    """Return a server with one known image and a short timeout."""
+    return serve(*STRICT, settings={"image-pull-backoff-grace-period": "1s"})
+
+
+def test_unknown_image_fails_the_task_after_the_timeout(strict):
+    execution = strict.propeller.prepare(tasks.adds, {"value": 1}, image="nobody/knows:2").start()
+    outcome = wait_for_outcome(execution)
+    assert outcome.last.phases == ["QUEUED", "INITIALIZING", "FAILED"]
+    assert outcome.code == "RetriesExhausted|TaskFailedWithError"
+    assert "nobody/knows:2" in outcome.error
+    assert "given up after 1 s" in outcome.error
+    assert strict.nothing_runs(execution)
+
+
+def test_task_fails_after_its_deadline(strict, tmp_path):
+    execution = strict.start(tasks.runs_too_long, folder=str(tmp_path))
+    outcome = wait_for_outcome(execution)
+    assert (outcome.phase, len(outcome.attempts)) == ("FAILED", 1)
+    assert "RUNNING" in outcome.last.phases
+    assert "longer than its deadline" in outcome.error
+    assert strict.nothing_runs(execution)
+
+
+@pytest.mark.parametrize(
+    ("phase", "task", "image"),
+    [
+        ("QUEUED", tasks.waits, "image:1"),
+        ("WAITING_FOR_RESOURCES", tasks.asks_for_too_much, "image:1"),
+        ("INITIALIZING", tasks.waits, "nobody/knows:2"),
+        ("RUNNING", tasks.waits, "image:1"),
+    ],
+)
+def test_abort_takes_effect_immediately_in_each_phase(patient, tmp_path, phase, task, image):
+    inputs = {} if task is tasks.asks_for_too_much else {"folder": str(tmp_path)}
+    execution = patient.propeller.prepare(task, inputs, image=image).start()
+    execution.wait_until(phase)
+    execution.abort()
+    assert wait_for_outcome(execution).phase == "ABORTED"
+    assert execution.calls == ["CreateTask 0", "DeleteTask 0"]
+    assert patient.nothing_runs(execution)

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 PATIENCE = {"join_timeout": 4, "timeout": 30}
 
 
-@task(task_config=Elastic(nnodes=2, nproc_per_node=2, rdzv_configs=PATIENCE))
+@task(task_config=Elastic(nnodes=2, nproc_per_node="auto", rdzv_configs=PATIENCE))
 def elastic(what: str) -> int:
     import torch.distributed as dist
 
@@ -25,16 +25,6 @@ def elastic(what: str) -> int:
         raise ValueError("three is out")
     if what == "long":
         time.sleep(60)
-    dist.barrier()
-    return 7
-
-
-@task(task_config=Elastic(nnodes=2, nproc_per_node="auto", rdzv_configs=PATIENCE))
-def elastic_auto(what: str) -> int:
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {what}", flush=True)
     dist.barrier()
     return 7
 
