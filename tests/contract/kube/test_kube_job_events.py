@@ -4,6 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
 from kube_server import Fault, KubeServer
 from kube_world import (
     EVENTS,
@@ -151,10 +152,14 @@ async def create_logged_job(server: KubeServer, here: Served) -> tuple[Playing, 
     return play, entry
 
 
-async def test_late_wait_event_or_missing_job_is_processed_immediately_while_pods_run(
-    server, here, monkeypatch
-):
-    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)  # Prevents periodic checks during the test.
+@pytest.fixture
+def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prevent periodic checks of jobs by a server that starts after this fixture."""
+    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
+
+
+@pytest.mark.usefixtures("rare_checks")
+async def test_late_wait_event_or_missing_job_is_processed_immediately_while_pods_run(server, here):
     play, entry = await create_logged_job(server, here)
     play.pod("worker-0", created=90)
     await wait_until(lambda: entry.undisturbed != ())
@@ -167,8 +172,8 @@ async def test_late_wait_event_or_missing_job_is_processed_immediately_while_pod
     await wait_until(lambda: not entry.unconfirmed, seconds=50)
 
 
-async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
+@pytest.mark.usefixtures("rare_checks")
+async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_path):
     server.groups[POD_GROUPS[0]] = {POD_GROUPS[1]: "v1alpha1"}
     async with connected(server, tmp_path, WITH_POD_GROUPS) as here:
         play, entry = await create_logged_job(server, here)
