@@ -1,4 +1,4 @@
-"""Checks of fields in a job and its pods that are for another gang scheduler than the selected one."""
+"""Checks for labels, annotations and scheduler names that belong to a scheduler which is not selected."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,7 +18,7 @@ _NO_GANG: Final = "no gang is made: the replicas may start one by one, and jobs 
 
 
 def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
-    """Yield a problem for each label or annotation of a scheduler that conflicts with the selected one."""
+    """Yield a problem for each label or annotation of a scheduler that cannot be combined with `chosen`."""
     schedulers, paths = list_schedulers(), _find_first_paths(draft)
     for name, other in schedulers.items():
         why = "" if name == chosen else _get_conflict_reason(schedulers[chosen], other)
@@ -30,7 +30,7 @@ def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
 
 
 def _find_first_paths(draft: JobDraft) -> dict[tuple[str, str], str]:
-    """Return the first path of each pair of a key and its value; empty values are ignored."""
+    """Return the path at which each pair of a key and a value first occurs; empty values are ignored."""
     paths: dict[tuple[str, str], str] = {}
     for path, key, value in (*_iter_entries(draft.metadata, "metadata"), *_iter_pod_entries(draft)):
         if value:

@@ -100,7 +100,7 @@ def build_gang_roles(
 def build_initializer_requests(
     job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
 ) -> Mapping[str, Amounts]:
-    """Return the requests of each initializer of a job, by its name, as for `GangSpec.initializers`."""
+    """Return the requests of each initializer of a job by its name; see `GangSpec.initializers`."""
     spec: Manifest = {"containers": [{"resources": {"requests": draft.initializer_requests}}]}
     request = pod_requests.compute_pod_requests(spec, (), defaults)
     if job.train_options.runtime:

@@ -1,4 +1,4 @@
-"""The gang of a job: its roles and requests, in an annotation that messages about a pending gang use."""
+"""The annotation that stores the roles and requests of a gang, for messages about a pending gang."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -15,14 +15,14 @@ ANNOTATION: Final = "kfpytorch.flyte.org/gang"
 
 
 _MOST: Final = 2**31 - 1
-"""The maximum number of replicas of a role; larger counts could not be written as text."""
+"""The maximum number of replicas of a role; Python raises ValueError if it formats a huge number."""
 
 
 class _RoleSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     name: str = ""
     count: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
     replicas: Annotated[int, msgspec.Meta(ge=0, le=_MOST)] = 0
-    """The number of all replicas, if it is larger than `count`."""
+    """The number of all replicas if it is larger than `count`, else 0."""
     requests: dict[str, str] = msgspec.field(default_factory=dict)
 
 

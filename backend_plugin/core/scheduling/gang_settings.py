@@ -68,7 +68,7 @@ class GangSettings:
 
     @property
     def title(self) -> str:
-        """The start of the message on the selected scheduler, before a reason: ``Gangs are for volcano``."""
+        """The start of a message on the selected scheduler: ``Gangs are for volcano``. A reason follows."""
         return f"Gangs are for {self.scheduler_title}"
 
     @property
@@ -94,7 +94,10 @@ class GangSettings:
         return self.scheduler == AUTO or is_possible or any(part.can_create_groups for _, part in self.parts)
 
     def without_operator_groups(self) -> "GangSettings":
-        """Return these settings for jobs whose operator creates no pod groups: this server creates them."""
+        """Return these settings with `BACKEND` instead of `OPERATOR` as the creator of pod groups.
+
+        They apply to jobs whose operator creates no pod groups.
+        """
         parts: dict[str, Any] = {
             name: {key: part.without_operator_groups() for key, part in getattr(self, name).items()}
             for name in PARTS
@@ -116,9 +119,9 @@ class GangSettings:
 def read(section: Mapping[str, Any]) -> GangSettings:
     """Return the settings from the section ``kfpytorch.gang``, whose keys have become field names.
 
-    It has nested sections for namespaces, projects and schedulers. That of a namespace or project inherits
-    the fields that it does not set from the general settings, unless it names a scheduler. That of a
-    scheduler inherits nothing.
+    The section has nested sections for namespaces, projects and schedulers. If the section of a namespace or
+    project names no scheduler, it inherits the fields that it does not set from the general settings. The
+    section of a scheduler inherits nothing.
     """
     common = {key: value for key, value in section.items() if key not in PARTS}
 
@@ -146,8 +149,8 @@ def check_settings(settings: GangSettings) -> Iterator[Problem]:
             yield build_problem(f"{PATH}.by-project", key, message, "write PROJECT/DOMAIN")
 
 
-# By value of `scheduler`: a part of a message, and the options that are accepted because a detected scheduler
-# may support them.
+# For the values of `scheduler` that name no scheduler: a part of a message, and the accepted options. A
+# scheduler that `AUTO` detects may support these options.
 _UNDETERMINED: Final = {
     AUTO: (f"by {AUTO}, which detects it", frozenset({QUEUE, TIMEOUT})),
     NONE: ("without a scheduler", frozenset[str]()),

@@ -48,9 +48,9 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """Return the maximum over the phases of a pod, each with the sidecars that are already running.
+    """Return the maximum of the requests over the phases of a pod: each init container, then all containers.
 
-    The phases are each init container, then all containers.
+    The requests of the sidecars that are already running are added to each phase.
     """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []

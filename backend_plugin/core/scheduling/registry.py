@@ -41,7 +41,7 @@ STATUS_PARSERS: Final[Sequence[StatusParser]] = (
     *(each.status_parser for each in list_schedulers().values()),
     in_tree.STATUS_PARSER,
 )
-"""The status parsers of all schedulers; a job may be older than the settings, so all of them apply."""
+"""The status parsers of all schedulers. All apply, because a job may be older than the current settings."""
 
 IN_TREE: Final = "in-tree"
 """The gang scheduling of Kubernetes itself, which authors can request but a PyTorchJob cannot use."""
@@ -71,7 +71,7 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if `name` may belong to a placeholder pod, or to a pod group with another name than its job."""
+    """True if `name` may be that of a placeholder pod, or of a pod group that is named unlike its job."""
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 

@@ -30,7 +30,7 @@ _OLD: Final = "pod-group.scheduling.sigs.k8s.io"
 
 
 def _build_operator_fields(gang: GangSpec) -> adapter.SchedulingFields:
-    # Written in full: the minimum that the operator computes omits sidecars and is not deterministic.
+    # Both are always set: the minimum that the operator computes omits sidecars and is not deterministic.
     minimum: Manifest = {"minAvailable": gang.min_member, "minResources": gang.min_resources}
     return adapter.SchedulingFields(
         scheduling_policy={**minimum, **_build_timeout_field(gang)},
@@ -90,7 +90,7 @@ _OTHERS: Final = (
         SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
     ),
 )
-"""The patterns of further messages, each with its meaning; None for a message without one.
+"""The patterns of further messages, each with its meaning; None for a message that is ignored.
 
 The first pattern that matches applies.
 """
@@ -160,7 +160,7 @@ _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     title="co-scheduling",
     groups=adapter.SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup"),
     matches_flag=_is_own_scheduler,
-    scheduler_name="scheduler-plugins-scheduler",  # The name in its Helm chart.
+    scheduler_name="scheduler-plugins-scheduler",  # The default of its Helm chart.
     understands=frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME}),
     keys=(f"{_GROUP}/",),
     gang_keys=(_OLD, f"{_OLD}/name", _LABEL),

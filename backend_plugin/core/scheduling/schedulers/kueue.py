@@ -81,7 +81,10 @@ _WRONG: Final = (
 )
 _SELECTOR_MISMATCH: Final = "namespace doesn't match ClusterQueue selector"
 _PERMANENT: Final = {"ExceedsMaxQuota": "", "NoMatchingFlavor": _WRONG, "Misconfigured": _WRONG}
-"""The remedy for each reason of a condition whose message has no details; empty for the default remedy."""
+"""The reasons that prevent admission permanently, with their remedies; empty for the default remedy.
+
+A reason counts only if the message of its condition cannot be parsed.
+"""
 _INACTIVATED: Final = (
     "it is not admitted again: an admin has to set spec.active of its Workload to true, or another attempt"
     " has to be started"
@@ -142,7 +145,7 @@ def _select_remedy(message: str) -> str:
     queue = _QUEUE.search(message)
     if queue is None:
         return _WRONG if _SELECTOR_MISMATCH in message or _UNCOVERED.search(message) else ""
-    if _MISSING.search(message):  # Without its LocalQueue, the error is in the task.
+    if _MISSING.search(message):  # A missing LocalQueue is an error of the task.
         return ""
     return _STOPPED if queue[1] == "is stopped" else _WRONG
 
@@ -197,9 +200,9 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 
 
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
-    """Return the message of a condition, and `remedy`; if that is empty, the remedy for the reason.
+    """Return the message of a condition, and `remedy`, or else the remedy for the reason of the condition.
 
-    If `remedy` is not empty, the reason is ignored: it describes only the worst of the queue's flavors.
+    With a `remedy`, the reason is ignored, because it describes only the worst of the queue's flavors.
     """
     is_permanent = condition.reason in _PERMANENT and not remedy
     parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_permanent)
@@ -235,7 +238,7 @@ def _format_unready_checks(checks: Iterable[Condition]) -> str:
 
 
 def _is_queued(group: PodGroup) -> bool:
-    """True if the Workload waits in its queue; behind the head of a strict queue it may have no condition."""
+    """True if the Workload waits in its queue; if it is not the first, it may have no condition yet."""
     over = {each.type for each in group.conditions if each.true}
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 

@@ -59,7 +59,7 @@ def _build_task_group(gang: GangSpec, member: GangRole) -> Manifest:
 
 
 def _compute_request(member: GangRole) -> Amounts:
-    """Return the request that YuniKorn 1.8 computes for a pod, for the pod's placeholder.
+    """Return the request for the placeholder of a pod: the request that YuniKorn 1.8 computes for the pod.
 
     YuniKorn counts a native sidecar twice while the init containers run. If a placeholder is smaller than its
     pod, YuniKorn releases all placeholders of the task group.
@@ -77,7 +77,7 @@ def _compute_request(member: GangRole) -> Amounts:
 
 
 def _format_parameters(gang: GangSpec) -> str:
-    """Return the scheduling parameters with the style Hard.
+    """Return the scheduling parameters: the timeout, and `Hard` as the style of gang scheduling.
 
     With the default style, a gang that does not fit in time is scheduled pod by pod, and gangs can deadlock.
     """
@@ -199,7 +199,10 @@ _ALOUD: Final = {
     _MISMATCH: "a pod has other requests than its placeholder pod, which is given up: a webhook or a"
     " LimitRange has changed the pod",
 }
-"""The warnings by event reason or by message: YuniKorn reports these in an event of one pod and continues."""
+"""The warnings, by the reason, action or message of the event in which YuniKorn reports the problem.
+
+YuniKorn schedules the pods nevertheless.
+"""
 
 
 def _iter_warnings(observed: Observed) -> Iterable[pending.JobWarning]:
