@@ -22,7 +22,10 @@ AMOUNTS: Final = "{quantity}"
 
 
 class _CanonicalQuantity:
-    """A quantity as canonical text. No dataclass: msgspec decodes those itself, without `_decode_amount`."""
+    """A quantity as canonical text.
+
+    It is not a dataclass, because msgspec would decode a dataclass itself and not call `_decode_amount`.
+    """
 
     __slots__ = ("text",)
 

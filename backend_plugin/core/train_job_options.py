@@ -23,7 +23,7 @@ class DataSource(msgspec.Struct, frozen=True, kw_only=True):
 
     uri: str
     secret: str | None = None
-    """The Secret whose keys become variables of the initializer."""
+    """The Secret whose keys become environment variables of the initializer."""
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -58,9 +58,9 @@ class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str | None = None
     runtime_kind: str | None = None
     max_restarts: int | None = None
-    """The number of restarts of all nodes after failures."""
+    """The maximum number of times that all nodes restart after failures."""
     packages: tuple[str, ...] = ()
-    """Requirements of pip that each node installs before the task."""
+    """The pip requirements that each node installs before it runs the task."""
     succeeded_indexes: str | None = None
     """The nodes whose success ends the job, such as ``0,2-4``; None for all nodes."""
     pod_failure_rules: tuple[PodFailureRule, ...] = ()

@@ -25,14 +25,14 @@ class JudgingSettings:
     active_deadline: timedelta = timedelta(0)
     """The maximum run time from the start of a job's first container, unless the job has its own deadline."""
     image_pull_backoff_grace_period: timedelta = timedelta(minutes=3)
-    """How long a replica waits for an image that cannot be pulled until the job fails; zero: immediately."""
+    """The maximum wait of a replica for an image that cannot be pulled; zero: the job fails immediately."""
     create_container_error_grace_period: timedelta = timedelta(minutes=3)
-    """How long the creation of a container is retried until the job fails; zero: it fails immediately."""
+    """The maximum time that the creation of a container is retried; zero: the job fails immediately."""
     create_container_config_error_grace_period: timedelta = timedelta(0)
-    """How long a replica waits for a missing Secret or ConfigMap until the job fails; zero: immediately."""
+    """The maximum wait of a replica for a missing Secret or ConfigMap; zero: the job fails immediately."""
     unscheduled_pod_grace_period: timedelta = timedelta(minutes=1)
-    """How long a pod has no status of a scheduler before the message states that it has no scheduler."""
+    """The time for which a pod may have no status from a scheduler; later, the job has a warning."""
     success_settling_period: timedelta = timedelta(minutes=1)
-    """How long after a success a restarted replica can run; later, its earlier error fails the job."""
+    """The time for a restarted replica to end after the job succeeded; later, its old error fails the job."""
     exit_codes: Mapping[int, Cause] = field(default_factory=dict)
     """The causes of exit codes on this platform, which override the default table."""

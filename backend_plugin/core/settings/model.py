@@ -74,15 +74,15 @@ class PluginSettings:
     """The kinds of the jobs of a project (``flytesnacks``), or of a project and domain
     (``flytesnacks/production``); they take precedence over the kinds in all other settings."""
     max_disruptions: int = 10
-    """The maximum number of restarts of a TrainJob after disruptions, without restarts after failures."""
+    """The maximum number of restarts of a TrainJob after disruptions; other restarts do not count."""
     dataset_initializer_image: str = "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0"
     """The image that loads the data set of a TrainJob."""
     model_initializer_image: str = "ghcr.io/kubeflow/trainer/model-initializer:v2.3.0"
     """The image that loads the model of a TrainJob."""
     pod_template_namespace: str = "flyte"
-    """The namespace of PodTemplates that the task's own namespace does not have."""
+    """The namespace to search for a PodTemplate that does not exist in the namespace of the task."""
     pod_security: PodSecuritySettings = field(default_factory=PodSecuritySettings)
-    """The limits of the fields that authors may write into their pods."""
+    """The restrictions on the fields that authors write into their pods."""
     gang: GangSettings = field(default_factory=GangSettings)
     """The gang settings."""
 
