@@ -52,7 +52,10 @@ def required(facts: Facts) -> Sequence[Permission]:
 
 
 def _iter_job_rules(facts: Facts) -> Iterator[Permission]:
-    """Yield the connector's permissions for each served kind of job; if none is, for the default kind."""
+    """Yield the connector's permissions for each kind of job that the cluster serves.
+
+    If the cluster serves none, yield the permissions for the default kind.
+    """
     groups = facts.list_api_groups()
     served = [each for each in DIALECTS.values() if each.resource.group in groups]
     for dialect in served or [DEFAULT]:

@@ -137,7 +137,7 @@ class ClusterReader:
     async def dry_run_create(self, manifest: Manifest, dialect: Dialect) -> DryRunReply:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
 
-        A dry run does not store the prerequisites of a job either, so the operator's webhook misses them. If
+        The operator's webhook cannot find a job's prerequisites, because their dry runs store nothing. If
         it rejects a job of `dialect` (kind of job) for this reason, return a reply that accepts the job.
 
         Raises:

@@ -118,7 +118,7 @@ def _probe_connector(server: Server) -> ProbeResult:
     try:
         types = _fetch_task_types(server_selection.find_server(server))
     except RequestFailed as error:
-        # The messages name the option of the commands that call a server.
+        # The messages name `--server`, the option of other commands.
         message = str(error).replace("--server ", "--connector ")
         return ProbeResult(what=address, trouble=f"does not answer: {message}", remedy=_PODS)
     if TASK_TYPE in types:

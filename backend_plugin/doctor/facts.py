@@ -208,7 +208,7 @@ class Facts:
         return next(found, None)
 
     def list_missing_names(self, subject: Subject, names: Iterable[str]) -> Sequence[str]:
-        """Return the names, sorted and without empty ones, that no object of this kind of fact has."""
+        """Return those of `names` that no object of the subject has, sorted; empty names are ignored."""
         there = {get_text(each, "metadata", "name") for each in self.get_objects(subject)}
         return sorted({*names} - there - {""})
 

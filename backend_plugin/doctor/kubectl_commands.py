@@ -1,4 +1,4 @@
-"""Builds kubectl commands that create objects, such as roles with missing permissions."""
+"""Builds kubectl commands that create objects, such as a role that grants missing permissions."""
 
 import json
 import re

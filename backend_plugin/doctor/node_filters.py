@@ -26,7 +26,7 @@ _TEMPORARY: Final = (
     "status-taint.cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
 )
-"""Prefixes of taint keys that a controller sets and removes; a pod must not tolerate them."""
+"""Key prefixes of taints that a controller sets and removes; a pod must not tolerate such taints."""
 _NOT_READY: Final = "/agent-not-ready"
 """The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
 

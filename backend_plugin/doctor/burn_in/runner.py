@@ -108,7 +108,7 @@ class _BurnInRunner:
         self._logs: dict[str, Sequence[str]] = {}
         """The last lines of each pod's log."""
         self._failed: dict[str, tuple[bool, str]] = {}
-        """The sort key of each failed pod: True if the end time of its program is unknown, then that time."""
+        """The sort key of each failed pod: whether its end time is unknown, and the end time as text."""
 
     async def run(self, trial: Plan) -> Sequence[Finding]:
         """Run the job; return the finding for its result, and another one if it cannot be deleted."""
@@ -149,7 +149,7 @@ class _BurnInRunner:
                 await self._cluster.create(each)
             stored = await create_job(self._cluster, self._dialect, trial.job)
             for each in companions.read_companions(read_job(stored)):
-                with suppress(AlreadyExists):  # A connector that watches all jobs may create it first.
+                with suppress(AlreadyExists):  # A connector may create the companion first.
                     await self._cluster.create(each)
             yield
         finally:

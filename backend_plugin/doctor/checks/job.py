@@ -40,7 +40,7 @@ def _check_task_rejected(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.TEMPLATES)
 def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     """Check that the PodTemplate that the settings name exists."""
-    # If the task itself names a missing PodTemplate, it cannot be planned.
+    # If the task itself names a missing PodTemplate, the check `task-rejected` reports it.
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     there = [each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) == name]
     if name and not {facts.namespace, place} & {*map(deployments.get_namespace, there)}:

@@ -81,7 +81,7 @@ def _iter_port_ranges(rule: Manifest, protocol: str) -> Iterator[tuple[int, int]
     for each in get_mappings(rule, "ports"):
         if (get_text(each, "protocol") or "TCP") != protocol:
             continue
-        start = get_int(each, "port")  # None for a name, which no port of a replica has.
+        start = get_int(each, "port")  # None for the name of a port; names are not resolved.
         if "port" not in each:
             yield 1, _LAST_PORT
         elif start is not None:

@@ -19,7 +19,7 @@ from kfpytorch_common.quantity import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobQueue:
-    """A queue in which the job waits: that of its gang scheduler, or of Kueue, if Kueue admits it before."""
+    """A queue in which the job waits: of its gang scheduler, or of Kueue, if Kueue admits the job first."""
 
     scheduler: str
     adapter: SchedulerAdapter
@@ -31,7 +31,7 @@ def _list_job_queues(facts: Facts) -> list[_JobQueue]:
     """Return the queues of the job, or the platform's default queues if the job names none."""
     gang = facts.gang
     summary = gang_annotation.read_gang_summary(get_text_map(facts.task.job, "metadata", "annotations"))
-    # With queue admission, the summary has the queue of the admission.
+    # If there is an admission queue, the summary contains this queue and not that of the gang scheduler.
     names = {gang.scheduler: gang.queue if gang.local_queue else summary.queue or gang.queue}
     if gang.local_queue:
         names[ADMISSION_SCHEDULER] = summary.queue or gang.local_queue
@@ -95,7 +95,7 @@ def check_queue_missing(facts: Facts) -> Iterator[Violation]:
 
 @CHECKS.add(Subject.DEPLOYMENTS, level=Severity.WARNING)
 def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
-    """Check that the queue's scheduler applies the node selectors of its flavors to this kind of job."""
+    """Check that the queue's scheduler is new enough to set node selectors of flavors in this kind of job."""
     kind = facts.task.dialect.name
     for adapter, oldest in _iter_oldest_versions(facts):
         for each in facts.get_objects(Subject.DEPLOYMENTS):

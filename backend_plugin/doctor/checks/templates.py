@@ -34,7 +34,7 @@ _GANG_SCHEDULERS: Final = {
     for adapter in adapters.values()
     if adapter.scheduler_name and not adapter.groups_all_jobs
 }
-"""The gang schedulers that do not create pod groups for all jobs themselves, by scheduler name."""
+"""The gang schedulers by scheduler name, except those that create a pod group for every job themselves."""
 _PREFIXES: Final = tuple(
     {*(key for each in _SCHEDULERS for key in each.keys), *(key.partition("/")[0] for key in _GANG_KEYS)}
 )
@@ -112,7 +112,7 @@ def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
-    """Check that Gang labels and annotations of PodTemplates have an effect."""
+    """Check that gang labels and annotations of PodTemplates have an effect."""
     for each in _list_checked_templates(facts):
         for part, key, value in _iter_ineffective_fields(each):
             shown = value or '""'
