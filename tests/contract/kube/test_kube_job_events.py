@@ -159,17 +159,17 @@ def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("rare_checks")
-async def test_late_wait_event_or_missing_job_is_processed_immediately_while_pods_run(server, here):
+async def test_missing_job_or_late_wait_event_is_processed_immediately_while_pods_run(server, here):
     play, entry = await create_logged_job(server, here)
+    here.cache.replace_records(Job, [])
+    assert entry.unconfirmed
+    await wait_until(lambda: not entry.unconfirmed, seconds=50)
     play.pod("worker-0", created=90)
     await wait_until(lambda: entry.undisturbed != ())
     # An event of another server.
     about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}
     server.apply(EVENTS, event("WaitingForResources", **about, lastTimestamp=ago(0)))
     await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
-    here.cache.replace_records(Job, [])
-    assert entry.unconfirmed
-    await wait_until(lambda: not entry.unconfirmed, seconds=50)
 
 
 @pytest.mark.usefixtures("rare_checks")
