@@ -120,3 +120,10 @@ def test_pytorchjob_facts_are_only_in_its_folders() -> None:
         and (facts := [*iter_job_facts(ast.parse(path.read_text()))])
     }
     assert found == {}
+
+
+def test_each_test_file_that_ci_selects_exists() -> None:
+    scripts = [*(ROOT / ".ci").iterdir(), ROOT / "Makefile"]
+    named = {path for each in scripts for path in re.findall(r"\btests/[\w/]+\.py\b", each.read_text())}
+    assert named
+    assert {path for path in named if not (ROOT / path).exists()} == set()

@@ -32,7 +32,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The observed spec and status of a job of any dialect, a kind of job such as PyTorchJob."""
+    """The observed spec and status of a job. Its dialect is its kind, such as PyTorchJob."""
 
     name: str
     dialect: str = ""

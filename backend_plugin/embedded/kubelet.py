@@ -247,11 +247,11 @@ class Kubelet:
             self._open_gates(pod.job)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Mark a pod as ended. Raise OSError and change nothing if its state cannot be read."""
+        """Mark a pod as ended. Raise OSError and change nothing if the state of the pod cannot be read."""
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
-            _LOG.warning("the shim of %s has died: %s", pod.directory.path, why)
+            _LOG.warning("the shim of %s has ended: %s", pod.directory.path, why)
             if pod.shim is not None:  # Otherwise, `adopt_pods` has killed the remaining processes.
                 _kill_leftovers([pod.uid])
             state = self._conclude_lost_pod(pod, state)

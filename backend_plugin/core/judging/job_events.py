@@ -40,7 +40,7 @@ _REASONS: Final = frozenset(reason.value for reason in JobEventReason)
 
 
 class JobEventDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The result of `decide_event`: a job that has run before waits for resources, or it runs."""
+    """The result of `decide_event`: the job runs, or it ran earlier and waits for resources again."""
 
     reason: JobEventReason
     event: Manifest | None = None
@@ -154,7 +154,7 @@ def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
 
 
 def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
-    """Return a core/v1 event for each warning of a scheduler or queue whose field `event` is set."""
+    """Return a core/v1 event for each warning of a scheduler or queue that has a reason for an event."""
     job = observed.job
     if job is None:
         return []

@@ -112,7 +112,7 @@ def _has_pod_groups(scheduler: str, template: Manifest, facts: Facts) -> bool:
 
 @CHECKS.add(Subject.TEMPLATES, level=Severity.WARNING)
 def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
-    """Check that gang labels and annotations of PodTemplates have an effect."""
+    """Check that PodTemplates set no gang label or annotation that has no effect, such as an empty one."""
     for each in _list_checked_templates(facts):
         for part, key, value in _iter_ineffective_fields(each):
             shown = value or '""'

@@ -106,9 +106,9 @@ def _describe(error: BaseException) -> Failure:
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
     """Return `failure` with its exception replaced by the original one from another process.
 
-    torch raises an exception of a DataLoader worker, for example, again in this process. `caught` contains
-    the exceptions in the traceback of the other process. The last one replaces that of `failure`. If `caught`
-    is empty, return `failure` unchanged.
+    For example, torch raises the exception of a DataLoader worker again in the process that reads the data.
+    `caught` contains the exceptions in the traceback of the other process. The last exception in `caught`
+    replaces that of `failure`. If `caught` is empty, return `failure` unchanged.
     """
     if not caught:
         return failure

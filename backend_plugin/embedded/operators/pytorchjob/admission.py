@@ -1,4 +1,4 @@
-"""Completes PyTorchJobs as the API server does, and limits their size."""
+"""Sets the defaults of new PyTorchJobs, as the API server does, and limits their number of replicas."""
 
 from typing import Final
 
