@@ -38,8 +38,6 @@ def acquire_lock(directory: Path) -> TextIO:
     """
     try:
         file = _open_lock_file(directory)
-    except FileExistsError as error:
-        raise StateUnusable(f"{directory}: is not a directory; use another state directory") from error
     except OSError as error:
         raise StateUnusable(f"{error.filename or directory}: {error.strerror or error}; {USABLE}") from error
     try:
@@ -58,6 +56,8 @@ def acquire_lock(directory: Path) -> TextIO:
 
 
 def _open_lock_file(directory: Path) -> TextIO:
+    if directory.is_file():
+        raise StateUnusable(f"{directory}: is not a directory; use another state directory")
     # The directory contains the environment of tasks, which other users must not read.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if why_not := find_foreign_files(directory):

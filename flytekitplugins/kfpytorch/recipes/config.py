@@ -7,8 +7,8 @@ from typing import Any, Final
 from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(value: object, above: float = float("-inf")) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > above
 
 
 def _check_at_least(low: float, **values: float) -> Iterator[ConfigProblem]:
@@ -78,7 +78,7 @@ class Training:
         if self.max_steps is not None:
             yield from _check_at_least(1, max_steps=self.max_steps)
         for name, value in (("epochs", self.epochs), ("learning_rate", self.learning_rate)):
-            if value is not None and not (_is_number(value) and value > 0):
+            if value is not None and not _is_number(value, above=0):
                 yield ConfigProblem(name, value, "must be a number above 0")
         yield from self._check_options()
 
