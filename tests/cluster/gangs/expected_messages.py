@@ -78,6 +78,10 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         "kueue": "RUNNING admitted before and evicted (Preempted);"
         f" {_wait(4, 'queue team', 10, 6)}; next in its queue {_HELD}\n"
     },
+    "given-up": {
+        "yunikorn": "RETRYABLE_FAILED waiting for 4 nvidia.com/gpu…10 requested, 6 held…(given up after 4 s)",
+        "kueue": f"RETRYABLE_FAILED {_wait(4, 'queue team', 10, 6)}; next in its queue (given up after 4 s)",
+    },
     "timed-out": {
         "yunikorn": "RETRYABLE_FAILED master-0 failed: ResourceReservationTimeout: …(unschedulable)\n"
         "4 more of 5 replicas failed after it\n"

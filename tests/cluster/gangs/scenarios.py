@@ -205,6 +205,13 @@ def queue_stopped(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
+def queue_timeout(scene: Scene) -> None:
+    """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
+    running(scene)
+    attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
+    scene.hears(attempt, "given-up")
+
+
 _AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
 PERSISTENT: Final = Shape(
     gpus=2,
@@ -331,6 +338,7 @@ SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
     priority: ("coscheduling-backend", "yunikorn"),
     preemption: ("kueue",),
     queue_stopped: ("kueue",),
+    queue_timeout: ("yunikorn", "kueue"),
     places_timeout: ("yunikorn",),
     lost_place: ("yunikorn",),
     lost_member: ("coscheduling-backend", "kueue"),

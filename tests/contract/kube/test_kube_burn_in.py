@@ -16,12 +16,14 @@ from kube_world import JOBS, PODS, ended_pod
 from msgspec import structs
 from server_process import KFPYTORCH
 
-from backend_plugin.core.dialects.table import DIALECTS
+from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import Settings, read
-from backend_plugin.doctor.burn_in import job, runner
+from backend_plugin.doctor.burn_in import job, observer, runner
 from backend_plugin.doctor.check import Severity
-from backend_plugin.doctor.facts import Facts, PlannedTask
+from backend_plugin.doctor.cluster_reader import NotReadable
+from backend_plugin.doctor.facts import Facts, PlannedTask, ReadFailure
+from backend_plugin.kube.api_resources import EVENTS
 from backend_plugin.kube.options import KubernetesOptions
 
 ROLES = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
@@ -212,3 +214,14 @@ def test_task_of_another_framework_has_no_burn_in(server, tmp_path):
     (found,), _ = burned_in(server, tmp_path, task=PlannedTask(plan=PLANNED, framework="mpi"))
     assert (found.level, jobs(server)) == (Severity.UNKNOWN, [])
     assert "the framework of the task is mpi" in found.sentence
+
+
+async def test_failed_list_of_events_of_one_kind_does_not_hide_the_others():
+    class Reader:
+        async def read_objects(self, query):
+            if query.query == {"fieldSelector": "involvedObject.kind=PyTorchJob"}:
+                raise NotReadable(ReadFailure(reason="500"))
+            return [{"involvedObject": {"name": MASTER}}] if query.resource is EVENTS else []
+
+    watched = observer.BurnInObserver(api=None, reader=Reader(), namespace="ns", dialect=DEFAULT)
+    assert await watched._fetch_events(NAME) == [{"involvedObject": {"name": MASTER}}] * 2

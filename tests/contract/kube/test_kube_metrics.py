@@ -16,7 +16,7 @@ from kube_server import Fault, KubeServer, serve, served
 from kube_world import JOBS, NAME, PODS, build_replica, job, pod
 from server_metrics import MetricsPage, get_exported_name, list_metrics
 from server_process import Serving
-from serving import NAMESPACE, build_creation, condition
+from serving import NAMESPACE, build_creation
 
 from backend_plugin.core import job_ref
 from backend_plugin.core.judging.verdict_annotation import ANNOTATION
@@ -24,7 +24,11 @@ from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 ROOT = Path(__file__).parents[3]
 SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 MESSAGE = "PyTorchJob failed because 1 Worker replica(s) failed."
-FAILED = {"conditions": [condition("Failed", reason="PyTorchJobFailed", message=MESSAGE, **SINCE)]}
+FAILED = {
+    "conditions": [
+        {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": MESSAGE, **SINCE}
+    ]
+}
 LOCAL = {"KFPYTORCH_METRICS_HOST": "127.0.0.1"}
 
 
@@ -141,7 +145,7 @@ def test_server_that_created_a_job_measures_its_wait(world) -> None:
     for each in (one, two):
         wait_until(lambda each=each: each.value("oldest_waiting_job_seconds") > 0)
     assert one.value("job_wait_duration_seconds_count") == 0
-    conditions = [condition(kind, **SINCE) for kind in ("Created", "Running")]
+    conditions = [{"type": kind, "status": "True", **SINCE} for kind in ("Created", "Running")]
     status = {"startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
     api.apply(JOBS, {**job, "status": status})
     running = {"phase": "RUNNING", "task_namespace": NAMESPACE, "queue": ""}

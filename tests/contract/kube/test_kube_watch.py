@@ -294,3 +294,17 @@ async def test_first_list_is_awaited(server, tmp_path):
         (part,) = [part async for part in here.parts.jobs.list_jobs(wire.ListJobsRequest())]
         assert [each.name for each in part.jobs] == [NAME]
         assert here.cache.describe_incompleteness() == ""
+
+
+async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):
+    for number in range(4):
+        server.apply(JOBS, job(f"f{number}-n0-0-0123456789ab"))
+    async with followed(server, tmp_path, page=2) as heard:
+        before = heard.names()
+        server.faults += [Fault(path="pytorchjobs"), Fault(path="pytorchjobs", times=2, code=503)]
+        server.do(lambda objects: objects.compact())
+        server.cut()
+        await wait_until(lambda: all(fault.times == 0 for fault in server.faults))
+        assert heard.names() == before
+        await wait_until(lambda: heard.replaced.count("Job") == 2)
+        assert heard.names() == before

@@ -145,6 +145,7 @@ STOPPED = "until an admin sets its stopPolicy to None"
         (POD_SET + BEYOND, "queue", TOO_MUCH),
         ("LocalQueue team doesn't exist", "invalid-config", "change the task"),
         ("LocalQueue team is inactive", "queue", WRONG),
+        ("ClusterQueue cq not found", "queue", WRONG),
         ("ClusterQueue cq is stopped", "queue", STOPPED),
         ("ClusterQueue cq doesn't exist", "queue", WRONG),
         ("LocalQueue team is terminating or missing", "queue", WRONG),

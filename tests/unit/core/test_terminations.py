@@ -69,6 +69,7 @@ SINGLE = {
     "an error after a peer was stopped": ((build_ended_pod("worker-0", 143, finished=1),), [error_file("j-master-0")], ("FAILED", "ValueError", "user-error"), "master-0 failed: ValueError: no data"),
     "a sidecar": ((pod("worker-0", "Failed", containerStatuses=[ended("pytorch", 0), ended("side", 2)]),), [], USER, "worker-0 failed: exit code 2 in container side (user-error)"),
     "an init container of the operator": ((pod("worker-0", "Failed", initContainerStatuses=[ended("init-pytorch", 1)]),), [], ("RETRYABLE_FAILED", "ExitCode", "system-error"), "worker-0 failed: exit code 1 in init container init-pytorch (system-error)"),
+    "an init container of the task": ((pod("worker-0", "Failed", initContainerStatuses=[ended("copy", 1)]),), [], USER, "worker-0 failed: exit code 1 in init container copy (user-error)"),
     "a foreign pod of the same name": ((build_ended_pod("worker-0", 3, metadata={"ownerReferences": [{"uid": "other"}]}),), [], ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error"), "the job failed"),
     "a report of a killed rank": (*reported("(oom-host)\n  killed by SIGKILL (process 7)"), ("RETRYABLE_FAILED", "SIGKILL", "oom-host"), "rank 1 (worker-0) failed: killed by SIGKILL"),
     "a report of a rank that exited": (*reported("(user-error)\n  exit code 3, without a message"), USER, "rank 1 (worker-0) failed: exit code 3"),

@@ -306,3 +306,10 @@ def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> N
     ends = file_terminations.list_file_terminations(found.error_files, (), {})
     ends = [(each.cause, each.failure.rank, each.failure.exception) for each in ends]
     assert ends == [(Cause.OOM_GPU, 3, "RuntimeError")] * 32
+
+
+async def test_outputs_that_appear_later_are_found(prefix: str) -> None:
+    outcomes = OutputReader(OutputPrefixes([prefix.removesuffix("/out")]))
+    assert await outcomes.read_outputs(prefix) == TaskOutputs()
+    write(prefix, outputs__pb=b"")
+    assert await outcomes.read_outputs(prefix) == TaskOutputs(outputs=True)
