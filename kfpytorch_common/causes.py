@@ -175,7 +175,8 @@ _GPU_MEMORY: Final = (
     "cuda out of memory", "cuda error: out of memory", "hip out of memory", "hip error: out of memory",
     "outofmemoryerror", "cudaerrormemoryallocation",
 )  # fmt: skip
-# The class at the start of the text, such as numpy's or pyarrow's subclass. A message may name any class.
+# `MemoryError` or a subclass, such as numpy's or pyarrow's. Only the start of the text is compared, because a
+# message may name any class.
 _MEMORY_ERROR: Final = re.compile(r"[\w.]{0,200}MemoryError\b")
 _REFUSED_MEMORY: Final = (
     "DefaultCPUAllocator: can't", "DefaultCPUAllocator: not enough", "std::bad_alloc", "[Errno 12]",

@@ -136,7 +136,7 @@ class _Role(ConfigPart):
         yield from add_prefix(name, quantities.find_excess_requests(*self.requests_and_limits()))
 
     def requests_and_limits(self) -> tuple[Resources | None, Resources | None]:
-        """Return the requests and limits of a replica, from ``resources`` if this field is set."""
+        """Return the requests and limits of a replica: those in ``resources``, else the fields themselves."""
         if self.resources is None:
             return self.requests, self.limits
         return quantities.split_resources(self.resources)

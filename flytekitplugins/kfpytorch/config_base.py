@@ -24,7 +24,10 @@ class Config:
     """The base class of all configs. A config checks its fields when it is constructed."""
 
     readers: ClassVar[Mapping[str, Reader]]
-    """The function that checks each field (see `validators`). A field with the default None accepts None."""
+    """The reader of each field, which checks and converts the value (see `validators`).
+
+    A field with the default None also accepts None.
+    """
 
     def __post_init__(self) -> None:
         self.check()
@@ -38,7 +41,7 @@ class Config:
         require_valid(type(self).__name__, self.problems())
 
     def problems(self) -> list[ConfigProblem]:
-        """Return the problems of all fields, and normalize the valid fields in place, without an error."""
+        """Normalize the valid fields in place, and return the problems of all fields. Raise no error."""
         found = {name: self._read_field(name, reader) for name, reader in self.readers.items()}
         sound = {name for name, problems in found.items() if not problems}
         return [
@@ -82,7 +85,7 @@ class ConfigPart(Config):
 
 
 def build_config_reader(cls: type[Config]) -> Reader:
-    """Return a function that returns a valid `cls` unchanged and raises `InvalidValue` for any other."""
+    """Return a reader that accepts only a valid `cls`, and normalizes it in place."""
 
     def read(value: object) -> object:
         if not isinstance(value, cls):

@@ -22,7 +22,8 @@ RDZV_BACKEND: Final = "c10d"
 def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: str(role.image)) -> Custom:
     """Encode a valid `PyTorch` config, in which the number of workers is set, as protobuf JSON.
 
-    The result does not contain zero values, because proto3 does not distinguish them from unset fields.
+    The result contains no zero values, because proto3 does not distinguish them from unset fields. Only the
+    part of `encode_extension` can contain a 0.
     `resolve_image` returns the image name of a role whose `image` is set (a name or an ``ImageSpec``).
     """
     restarts = config.restarts()
@@ -43,7 +44,8 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: s
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
     """Encode a valid `Elastic` config of a task that needs an operator, as protobuf JSON.
 
-    `nproc_per_node` is required if the config contains a word such as ``"gpu"`` instead of the number.
+    The result contains no zero values, as in `encode_pytorch`. `nproc_per_node` is required if the config
+    contains a word such as ``"gpu"`` instead of the number.
     """
     low, high = config.min_max_nodes()
     message = pytorch_pb2.DistributedPyTorchTrainingTask(

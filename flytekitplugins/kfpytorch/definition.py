@@ -33,7 +33,7 @@ _ARGUMENTS: Final[Mapping[str, validators.Reader]] = {
 
 
 def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) -> None:
-    """Raise a `ConfigError` if a config is invalid, alone or together with the arguments of ``@task``."""
+    """Raise a `ConfigError` if a config or an argument of ``@task`` is invalid, or if they conflict."""
     found = _find_problems(config)
     for name, read in _ARGUMENTS.items():
         if arguments.get(name) is not None:

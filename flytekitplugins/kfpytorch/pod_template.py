@@ -49,7 +49,7 @@ def _find_conflicts(spec: object, primary: str) -> Iterator[str]:
 
 
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
-    """Return the amount of each resource of the primary container: its limit, or its request without one.
+    """Return the amount of each resource of the primary container: its limit, or else its request.
 
     The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
     """
@@ -160,7 +160,7 @@ _DICT: Final = re.compile(r"(?:dict\(|Dict\[)\w+, (.*)[\])]")
 
 
 def _import_models() -> Any:
-    from kubernetes.client import models  # The import takes most of a second.
+    from kubernetes.client import models  # The import takes most of a second; few processes need it.
 
     return models
 

@@ -47,8 +47,8 @@ def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> 
     )
     allowed = 0 if restarts.master is RestartPolicy.NEVER else master_retries
     allowed += 0 if restarts.worker is RestartPolicy.NEVER else workers * worker_retries
-    # If `allowed` is 0, the job gets no limit. Usually both policies are NEVER then. But if a role with the
-    # policy FAILURE takes the 0 of the other role, the operator restarts its replicas without a limit.
+    # If `allowed` is 0, the job gets no limit. Usually both policies are NEVER then. But if a role with
+    # another policy takes the 0 of the other role, the operator restarts its replicas without a limit.
     return restarts._replace(backoff_limit=min(allowed + 1, INT32_MAX)) if allowed else restarts
 
 

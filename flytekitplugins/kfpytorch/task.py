@@ -36,7 +36,10 @@ C = TypeVar("C", PyTorch, Elastic)
 
 
 class _DistributedTask(PythonFunctionTask[C]):
-    """The base class of tasks, which checks the config and builds the pod template on first access."""
+    """The base class of `PyTorch` and `Elastic` tasks.
+
+    It checks the config, and builds the pod template on first access.
+    """
 
     _TASK_TYPE: ClassVar[str] = "pytorch"
 
@@ -52,7 +55,7 @@ class _DistributedTask(PythonFunctionTask[C]):
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
         definition.require_valid_task(task_config, kwargs)
         self.globals_at_definition = loading.read_plain_globals(task_function)
-        if find_loaded("torch"):  # Without torch, no task of this process has the type `torch.nn.Module`.
+        if find_loaded("torch"):  # Without torch, no task can use the type `torch.nn.Module`.
             import_module("flytekitplugins.kfpytorch.torch_models").register()
         super().__init__(
             task_config=task_config,

@@ -54,7 +54,10 @@ def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reade
 
 
 def build_object_name_reader(kind: str) -> Reader:
-    """Return a reader that accepts only names of Kubernetes objects. `kind` is the word in its message."""
+    """Return a reader that accepts only names of Kubernetes objects.
+
+    `kind` is the phrase for the object in the error message, such as ``a runtime``.
+    """
     return build_check_reader(
         lambda value: isinstance(value, str) and labels.is_subdomain(value),
         f"must be the name of {kind}: {labels.SUBDOMAIN}",

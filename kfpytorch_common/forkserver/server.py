@@ -37,7 +37,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
     # The collector would repeatedly scan all modules while they load. A later collection in a child would
     # copy every page that it touches.
     gc.disable()
-    for name in preload if child.can_fork() else ():  # Other children import modules themselves.
+    for name in preload if child.can_fork() else ():  # A child in a new interpreter imports them itself.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     renew_state: Callable[[], None] = renew_unseeded_state

@@ -51,7 +51,7 @@ class Console:
         return slot
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Set the rank of the process with the slot `number`, and rename its prefix and log by rank."""
+        """Set the rank of the process with the slot `number`. It determines the prefix and the log's name."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0

@@ -111,8 +111,8 @@ def find_collective(stack: Iterable[traceback.FrameSummary]) -> str:
 def _format_member(raised: TracebackException) -> str:
     """Return the text about a member of an exception group.
 
-    The first line is such as ``ValueError: no data, at train.py:7 in read``. The other lines of the message
-    follow.
+    The first line has a form such as ``ValueError: no data, at train.py:7 in read``. The other lines of the
+    message follow.
     """
     first, _, others = format_message(raised).partition("\n")
     frames = read_user_frames(raised.stack)

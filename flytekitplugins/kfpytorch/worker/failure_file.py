@@ -106,7 +106,7 @@ def _describe(error: BaseException) -> Failure:
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
     """Return `failure` with its exception replaced by the original one from another process.
 
-    For example, torch raises the exception of a DataLoader worker again in the process that reads the data.
+    For example, torch raises the exception of a DataLoader worker again in the process of the rank.
     `caught` contains the exceptions in the traceback of the other process. The last exception in `caught`
     replaces that of `failure`. If `caught` is empty, return `failure` unchanged.
     """
@@ -140,8 +140,8 @@ def has_ended(directory: Path) -> bool:
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure or exit that a process recorded in `directory`; otherwise return `ended`.
 
-    `ended` contains only what is known from outside the process, such as its exit code. If the process failed
-    or was stopped, add the user's frames from the stack that it wrote.
+    `ended` contains only what is known from outside the process, such as its exit code. If the process
+    recorded neither, and failed or was stopped, the result also contains the user's frames from its stack.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):

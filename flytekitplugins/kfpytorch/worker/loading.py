@@ -161,8 +161,8 @@ def _track_import() -> Iterator[None]:
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
     """Import the module and return the function of the task.
 
-    Return None if the pickled function has to be used instead. Reasons are a failed import that a pod would
-    not have, a module from another file, and a module without a task of this name with the same code.
+    Return None if the pickled function has to be used instead. Reasons are a failed import whose error was
+    not raised, a module from another file, and a module without a task of this name with the same code.
     """
     try:
         with _track_import():

@@ -25,7 +25,7 @@ def load_sources(config: Any) -> Mapping[str, str]:
 
     Raises:
         DataNotLoaded: A package is missing, the URI exists only in a cluster, or a variable that the user has
-            set does not contain a directory.
+            set is not the path of a directory.
     """
     sources = {kind: getattr(config.train_job, kind, None) for kind in PATH_VARIABLES}
     return {

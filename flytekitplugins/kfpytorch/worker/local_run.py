@@ -335,7 +335,8 @@ def _build_agent(
 def build_env(fitted: topology.Topology, index: int) -> dict[str, str]:
     """Return the environment variables of the node or replica with the number `index`.
 
-    They are those of this process, but ``CUDA_VISIBLE_DEVICES`` contains only the GPUs of the node.
+    They are those of this process, with defaults for the loopback interface and ``OMP_NUM_THREADS``, and
+    without the store of an agent. ``CUDA_VISIBLE_DEVICES`` is set to the GPUs of the node, if it has any.
     """
     # Restrict connections to loopback, because the host name of this machine may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ, **runtime_info.NO_AGENT_STORE}

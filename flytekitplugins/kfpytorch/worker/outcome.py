@@ -174,7 +174,7 @@ def build_exception(
 
 
 def _shorten_uncaught_failures() -> None:
-    """Make Python print only the user's frames and the report for an uncaught exception of this module.
+    """Make Python print only the user's frames and the report for an uncaught failure of a rank.
 
     Replace Python's own except hook, or that of rich, which flytekit installs. Keep an except hook that the
     user's program has set.

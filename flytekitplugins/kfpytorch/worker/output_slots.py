@@ -16,7 +16,7 @@ from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plai
 CHUNK: Final = 1 << 20
 """The size of a pipe in bytes, and the maximum number of bytes of one read."""
 KEPT: Final = 4096
-"""The number of bytes at the end of the output that a slot keeps for a failure report."""
+"""The maximum number of bytes at the end of the output that a slot keeps for a failure report."""
 _F_SETPIPE_SZ: Final = 1031
 # Minimum number of seconds between two displayed states of a line that is redrawn, such as a progress bar.
 # Otherwise the states would fill the log.
@@ -39,8 +39,8 @@ class OutputStream:
     def take_redrawn(self, now: float) -> bytes:
         """Return the text of a redrawn line, such as a progress bar, at most once in `_REDRAWN` seconds.
 
-        Return no bytes before this time, or if the text is blank or has not changed. `now` is the current
-        time.
+        Return no bytes within `_REDRAWN` seconds after the last result, or if the text is blank or has not
+        changed. `now` is the current time.
         """
         if not self.lines.is_redrawn:
             self.redrawn_since = None

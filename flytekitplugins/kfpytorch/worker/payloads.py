@@ -81,9 +81,9 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
 
 
 def list_warnings(task: Any) -> list[str]:
-    """Return warnings about changes of this process that the worker processes do not repeat.
+    """Return warnings about what this process did, and the worker processes do not repeat.
 
-    These are changed globals, and calls at the top level of a script.
+    This includes changes of globals, and calls at the top level of a script.
     """
     return [*filter(None, [_describe_changed_globals(task), _describe_lost_calls(task)])]
 
@@ -196,7 +196,7 @@ def _describe_unpicklable(payload: Payload) -> str:
 
 def _list_values(payload: Payload) -> dict[str, Any]:
     values: dict[str, Any] = {f"the input {name!r}": value for name, value in payload.inputs.items()}
-    with contextlib.suppress(TypeError, ValueError):  # A builtin, or a variable without a value.
+    with contextlib.suppress(TypeError, ValueError):  # Not a Python function, or a variable without a value.
         around = inspect.getclosurevars(payload.function)  # type: ignore[arg-type]
         values |= {f"the variable {name!r} around it": value for name, value in around.nonlocals.items()}
         values |= {f"the global {name!r}": value for name, value in around.globals.items()}
