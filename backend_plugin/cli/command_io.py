@@ -69,8 +69,8 @@ def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     If `address` is None, the server is the one in ``KFPYTORCH_SERVER``, or this user's on this machine.
 
     Raises:
-        UsageError: If a value is malformed, or if ``--cert`` is given without a key or ``--key`` without a
-            certificate. The environment may contain the other file.
+        UsageError: If a value is malformed, or if only one of ``--cert`` and ``--key`` is given, and the
+            environment does not contain the path of the other file.
     """
     from backend_plugin.server_address import FILES, Server, is_address
 

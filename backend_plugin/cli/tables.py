@@ -80,7 +80,7 @@ def is_coloured() -> bool:
 
 
 def get_colour(word: str) -> str | None:
-    """Return the colour of a state such as ``RUNNING``, by its name in `click.style`.
+    """Return the name, as in `click.style`, of the colour of a state such as ``RUNNING``.
 
     Return None for a word that is not a state, or if stdout shows no colours.
     """

@@ -137,8 +137,9 @@ class ClusterReader:
     async def dry_run_create(self, manifest: Manifest, dialect: Dialect) -> DryRunReply:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
 
-        The operator's webhook cannot find a job's prerequisites, because their dry runs store nothing. If
-        it rejects a job of `dialect` (kind of job) for this reason, return a reply that accepts the job.
+        Webhooks of the operator and of Kueue cannot find a job's prerequisites, because their dry runs store
+        nothing. If one rejects a job of `dialect` (kind of job) for this reason, return a reply that accepts
+        the job.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.

@@ -33,7 +33,10 @@ class OwnerFinder:
         self._permissions = permissions
         self._pause = pause
         self._pauses: dict[str, tuple[float, str]] = {}
-        """The end and the reason of each pause, by namespace; a pause for all namespaces has an empty key."""
+        """The end and the reason of each pause, by namespace: a Role may permit the request in only one.
+
+        The key of a pause for all namespaces is empty.
+        """
 
     async def find_owner(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution, or None if it is unknown.

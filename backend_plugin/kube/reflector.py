@@ -278,7 +278,8 @@ class Reflector:
 
     def _set_state(self, state: WatchState, failure: str = "") -> None:
         self._state = state
-        # Other kinds, such as PodGroups, are not shown: the server starts without permission to list them.
+        # Errors about missing jobs contain only failures of jobs and pods. The server may lack the permission
+        # to list other kinds, such as PodGroups.
         shown = failure if self._kind.record in (Job, Pod) else ""
         self._place.watch_status.set_state(str(self._kind), self._place.namespace, state, shown)
 

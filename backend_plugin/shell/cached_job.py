@@ -62,7 +62,7 @@ class CachedJob:
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.last_event_reason: JobEventReason | None = None
-        """The last transition of the job between waiting and running, as recorded in an event."""
+        """The last transition of the job between waiting and running; its event may not be written yet."""
         self.gone: datetime | None = None
         """The time at which the job was found not to exist."""
         self.answer: CachedResponse | None = None

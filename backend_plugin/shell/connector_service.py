@@ -117,7 +117,7 @@ class ConnectorService:
             again = CallFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry")
             raise self._record_create_failure(run, again, refused.reason) from refused
         except AttemptSuperseded as over:
-            # Not FAILED, although no retry fixes this: it would end the Flyte node with its later attempt.
+            # No retry fixes this. But the phase FAILED would end the Flyte node, and so its later attempt.
             again = CallFailed(grpc.StatusCode.FAILED_PRECONDITION, str(over))
             raise self._record_create_failure(run, again) from over
         except ClusterUnavailable as trouble:

@@ -130,10 +130,10 @@ class JobCreator:
         Keep them if a quota is exceeded, because a later request may succeed.
 
         Raises:
-            ClusterUnavailable: If the job was rejected because the operator has not seen a prerequisite yet.
+            ClusterUnavailable: If a webhook rejected the job because it has not seen a prerequisite yet.
         """
         if planned.prerequisites and table.get_dialect(planned.dialect).is_premature(refused.message):
-            raise ClusterUnavailable(f"the operator has not seen a new object: {refused}") from refused
+            raise ClusterUnavailable(f"a webhook has not seen a new object: {refused}") from refused
         if not rejection.is_transient(refused.code, refused.message):
             for each in created:
                 await self._cluster.delete_companion(each)
@@ -161,8 +161,8 @@ def _add_upgrade(refused: RequestRejected, dialect: Dialect) -> RequestRejected:
 async def create_job(cluster: Cluster, dialect: Dialect, manifest: Manifest) -> Manifest:
     """Create a job, and return it.
 
-    The webhook of the operator may reject the job because it has not observed the runtime of the job yet. In
-    this case, retry for `_PREMATURE_SECONDS`, then raise the rejection.
+    A webhook of the operator or of Kueue may reject the job because it has not observed the runtime of the
+    job yet. In this case, retry for `_PREMATURE_SECONDS`, then raise the rejection.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + _PREMATURE_SECONDS

@@ -58,9 +58,8 @@ class JobEventRecorder:
         self._orders.submit(key, record, entry.log_fields)
 
     async def _record_turn(self, entry: CachedJob, reason: JobEventReason, event: Manifest) -> None:
-        if (
-            entry.last_event_reason is reason
-        ):  # Drop an event that could not be written before the next transition.
+        # Drop an event that could not be written before the next transition.
+        if entry.last_event_reason is reason:
             await self._record_event(event)
 
     async def _record_event(self, event: Manifest) -> None:

@@ -27,7 +27,7 @@ class Executions(Protocol):
         """Fetch the workflow object of an execution from the API server; None if it does not exist.
 
         Raises:
-            ClusterUnavailable: If the lookup fails, for example because the permission to read it is missing.
+            ClusterUnavailable: If the lookup fails, for example because the permission for it is missing.
         """
 
 

@@ -97,9 +97,8 @@ class TaskCreator:
         place = {"namespace": run.namespace, "name": job.name, "output_prefix": run.output_prefix}
         ref = JobRef(dialect=job.dialect, uid=job.uid, **place)
         try:
-            self.reconciler.deleter.delete_superseded(
-                run
-            )  # A later attempt may have arrived during the request.
+            # A later attempt may have arrived during the request.
+            self.reconciler.deleter.delete_superseded(run)
         except AttemptSuperseded:
             await self.reconciler.deleter.delete(ref)
             raise

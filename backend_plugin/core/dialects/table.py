@@ -18,7 +18,7 @@ DEFAULT: Final = _ROWS[0]
 END_EVENTS: Final[Mapping[str, str]] = {
     reason: kind for each in _ROWS for reason, kind in each.end_events.items()
 }
-"""The final condition that an event of an operator shows, by the reason of the event, of all dialects."""
+"""The type of the final condition that an operator's event reports, by the reason of the event."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The init containers that operators add to pods, of all dialects."""
 INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers.values())

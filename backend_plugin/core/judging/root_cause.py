@@ -122,10 +122,10 @@ def _compute_cause_time(termination: ReplicaTermination) -> int:
 def with_early_exits(
     termination: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return a termination; if it is the loss of a peer, its summary names the peers that exited with code 0.
+    """Return `termination`; if it is the loss of a peer, its summary names the peers that exited before.
 
-    If all peers had, its cause becomes a user error: the ranks do not call the same collectives. `total` is
-    the number of replicas.
+    These are the peers with exit code 0. If all peers exited with code 0, its cause becomes a user error: the
+    ranks do not call the same collectives. `total` is the number of replicas.
     """
     if termination is None or termination.at is None or not is_consequence(termination.failure):
         return termination
@@ -165,8 +165,8 @@ def merge_terminations(
 ) -> list[ReplicaTermination]:
     """Combine the terminations from pods and from error files.
 
-    A file's termination replaces that of the pod that wrote the file, if the pod's has the cause user error.
-    Other terminations of pods stay.
+    A termination from a file replaces that of the pod that wrote the file, if the cause of the pod's
+    termination is a user error. Other terminations of pods stay.
     """
     writers = {termination.failure.replica for termination in files}
     rest = [termination for termination in pods if termination.cause is not Cause.USER_ERROR]
@@ -181,11 +181,11 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return an error file's termination, and remove from `silent` that of the pod that wrote the file.
+    """Return an error file's termination; if only one pod can have written the file, with its replica.
 
-    `silent` contains the terminations of pods without an error file. If `file` has a replica, nothing is
-    removed. If several pods can have written the file, the most likely root cause among them is removed. If
-    only one can, the result has its replica.
+    `silent` contains the terminations of pods without an error file. If `file` has no replica, remove the
+    termination of the pod that wrote the file from `silent`. If several pods can have written it, this is the
+    most likely root cause among them.
     """
     after = (
         []

@@ -114,9 +114,9 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    They are those of the template's container `name`. If it is absent, they are those of ``primary``, if
-    `trains` is true, or else of ``default``. For init containers, these names are ``primary-init`` and
-    ``default-init``. Callers set `trains` for the container that trains and for all init containers.
+    The first of these containers of the template applies: `name`, ``primary`` (only if `trains` is true) and
+    ``default``. For init containers, the last two are ``primary-init`` and ``default-init``. Callers set
+    `trains` for the container that trains and for all init containers.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):

@@ -72,7 +72,7 @@ def _check_ports(ports: Sequence[Fields], path: str) -> Iterator[FieldError]:
     for index, port in enumerate(ports):
         name, number = port.get("name"), port.get("containerPort", 0)
         key = (number, port.get("protocol", "TCP"))
-        # `plan` keeps only one of two equal ports. If their names differ, one name would be lost.
+        # `plan` removes a repeated port only if its name is the same, too. The API server rejects the others.
         if names.setdefault(key, name) != name:
             yield build_duplicate_error(f"{path}[{index}]", {"containerPort": key[0], "protocol": key[1]})
         if name:

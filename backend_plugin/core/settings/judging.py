@@ -31,7 +31,7 @@ class JudgingSettings:
     create_container_config_error_grace_period: timedelta = timedelta(0)
     """The maximum wait of a replica for a missing Secret or ConfigMap; zero: the job fails immediately."""
     unscheduled_pod_grace_period: timedelta = timedelta(minutes=1)
-    """The time for which a pod may have no status from a scheduler; later, the job has a warning."""
+    """The time for which a pod may have no status from a scheduler; later, the job has a warning about it."""
     success_settling_period: timedelta = timedelta(minutes=1)
     """The time for a restarted replica to end after the job succeeded; later, its old error fails the job."""
     exit_codes: Mapping[int, Cause] = field(default_factory=dict)

@@ -22,7 +22,7 @@ _CONFIG: Final = (
     '"retryableStatusCodes":["UNAVAILABLE","CANCELLED"]}}]}\''
 )
 _OLDEST: Final = (1, 16, 7)
-"""The oldest supported version. Earlier ones do not replace ``{{.input}}`` in the arguments of pods."""
+"""The oldest supported version of Flyte. Earlier ones do not replace ``{{.input}}`` in pod arguments."""
 
 
 def _get_config_section(facts: Facts, *keys: str) -> Manifest:

@@ -96,8 +96,8 @@ def build_stop_spec(job: Job) -> Manifest | None:
 
     A job does not end by itself if the failure of a node may restart all nodes.
     """
-    options = _read_options(job)
-    return None if options.max_restarts or options.named_runtime else {}
+    job_options = _read_options(job)
+    return None if job_options.max_restarts or job_options.named_runtime else {}
 
 
 def _read_options(job: Job) -> options.JobOptions:

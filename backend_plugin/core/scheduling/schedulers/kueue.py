@@ -238,7 +238,7 @@ def _format_unready_checks(checks: Iterable[Condition]) -> str:
 
 
 def _is_queued(group: PodGroup) -> bool:
-    """True if the Workload waits in its queue; if it is not the first, it may have no condition yet."""
+    """True if the Workload waits in its queue. In a strict queue, only the first may have a condition yet."""
     over = {each.type for each in group.conditions if each.true}
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 
