@@ -15,8 +15,11 @@ SEED = 3
 
 
 def main(way, name):
-    train = importlib.import_module(name).train
-    value = train(seed=SEED) if way == "flyte" else train.task_function(SEED)
+    module = importlib.import_module(name)
+    if way == "flyte":
+        value = getattr(module, "main", module.train)(seed=SEED)
+    else:
+        value = getattr(module, "plain", module.train.task_function)(SEED)
     if os.environ.get("RANK", "0") == "0":
         print(f"\n{name} {json.dumps(value)}", flush=True)
     if dist.is_initialized():
