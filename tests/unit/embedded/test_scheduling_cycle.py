@@ -121,7 +121,7 @@ def by_name(name):
 IN_ZONE, OF_SIZE = term("zone", "In", "a")["matchExpressions"], term("size", "In", "9")
 PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
 ACCEPTED = {
-    "nothing said": {},
+    "nothing required": {},
     "selector": {"nodeSelector": {"zone": "a"}},
     "in": required(term("zone", "In", "a", "b")),
     "not in": required(term("zone", "NotIn", "b")),

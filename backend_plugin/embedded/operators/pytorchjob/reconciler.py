@@ -76,7 +76,7 @@ def _build_pass(snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> Recon
 
 
 def _run_stages(attempt: ReconcilePass) -> bool:
-    """Run the stages of the pass in order. Return False if the pass stores no status."""
+    """Run the stages of the pass in order. Return True if the status of the job is to be stored."""
     if attempt.status.is_finished:
         return _clean_up(attempt)
     if attempt.job.is_suspended:
@@ -95,7 +95,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
 
 
 def _clean_up(attempt: ReconcilePass) -> bool:
-    """Clean up a finished job: its pods, then the job. Return False if the pass stores no status."""
+    """Clean up a finished job: its pods, then the job. Return True if its status is to be stored."""
     phases = _CLEANED_PHASES.get(str(attempt.job.run_policy.get("cleanPodPolicy", "None")))
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):
@@ -149,7 +149,7 @@ def _resume_job(attempt: ReconcilePass) -> None:
 
 
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
-    """Set the condition Failed, and delete all pods. Return False if the pass stores no status.
+    """Set the condition Failed, and delete all pods. Return True if the status is to be stored.
 
     If `attempt.upstream` is true and the job has already expired, the operator deletes the job instead of
     storing its status.
