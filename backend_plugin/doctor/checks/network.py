@@ -1,6 +1,7 @@
 """Checks whether replicas reach each other: NetworkPolicies, host names and DNS."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
@@ -14,6 +15,8 @@ from backend_plugin.embedded.node_affinity import read_requirements
 _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
 _DNS_PORT: Final = 53
+_DNS_PORT_NAMES: Final = frozenset({("dns", _DNS_PORT), ("dns-tcp", _DNS_PORT)})
+"""The names of the DNS ports of CoreDNS, as kubeadm and most distributions install it."""
 _RANDOM_PORTS: Final = (32_768, 60_999)
 """The range from which Linux selects a port if a program requests none (net.ipv4.ip_local_port_range)."""
 _LAST_PORT: Final = 65_535
@@ -66,32 +69,49 @@ def _is_peer(selector: Manifest, peer: RolePods, facts: Facts) -> bool:
     return is_match(of_namespace, labels) and is_match(of_pod, _get_labels(peer))
 
 
-def _has_port(rule: Manifest, port: int, protocol: str = "TCP") -> bool:
-    return _has_ports(rule, (port, port), protocol)
-
-
-def _has_ports(rule: Manifest, wanted: tuple[int, int], protocol: str = "TCP") -> bool:
-    """True if one entry of a rule allows all ports from the first to the last one of `wanted`."""
+def _allow_ports(
+    rules: Iterable[Manifest], wanted: tuple[int, int], facts: Facts, protocol: str = "TCP"
+) -> bool:
+    """True if the rules together allow all ports from the first to the last one of `wanted`."""
+    entries = [get_mappings(rule, "ports") for rule in rules]
+    if not all(entries):  # A rule without ports allows all of them.
+        return True
     first, last = wanted
-    ranges = _iter_port_ranges(rule, protocol)
-    return not rule.get("ports") or any(start <= first and last <= end for start, end in ranges)
+    for start, end in sorted(_iter_port_ranges(chain.from_iterable(entries), facts, protocol)):
+        if start <= first <= end:
+            first = end + 1
+    return bool(entries) and first > last
 
 
-def _iter_port_ranges(rule: Manifest, protocol: str) -> Iterator[tuple[int, int]]:
-    for each in get_mappings(rule, "ports"):
+def _iter_port_ranges(entries: Iterable[Manifest], facts: Facts, protocol: str) -> Iterator[tuple[int, int]]:
+    for each in entries:
         if (get_text(each, "protocol") or "TCP") != protocol:
             continue
-        start = get_int(each, "port")  # None for the name of a port; names are not resolved.
         if "port" not in each:
             yield 1, _LAST_PORT
-        elif start is not None:
+        elif name := get_text(each, "port"):
+            yield from ((number, number) for number in _find_named_ports(name, facts))
+        elif start := get_int(each, "port"):
             yield start, get_int(each, "endPort") or start
+
+
+def _find_named_ports(name: str, facts: Facts) -> set[int]:
+    """Return the numbers of the ports with this name, in the pods of the job and of the cluster's DNS."""
+    port = facts.task.dialect.port
+    named = {(port.name, port.number), *_DNS_PORT_NAMES}
+    for role in facts.task.roles:
+        for container in get_mappings(role.spec, "containers"):
+            for each in get_mappings(container, "ports"):
+                named.add((get_text(each, "name"), get_int(each, "containerPort") or 0))
+    return {number for known, number in named if known == name}
 
 
 def _report_blocked(facts: Facts, direction: str, side: str, way: str) -> Iterator[Violation]:
     port = facts.task.port
     for role, policies in _iter_restricted_roles(facts, direction):
-        rules = [each for each in _list_rules(policies, direction) if _has_port(each, port)]
+        rules = [
+            each for each in _list_rules(policies, direction) if _allow_ports([each], (port, port), facts)
+        ]
         lost = [
             peer.name
             for peer in facts.task.roles
@@ -157,8 +177,8 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
             for each in _list_rules(policies, _INGRESS)
             if any(_is_allowed(each, "from", peer, facts) for peer in facts.task.roles)
         ]
-        meet = any(_has_port(each, facts.task.port) for each in rules)
-        if meet and not any(_has_ports(each, _RANDOM_PORTS) for each in rules):
+        meet = _allow_ports(rules, (facts.task.port, facts.task.port), facts)
+        if meet and not _allow_ports(rules, _RANDOM_PORTS, facts):
             spec = f"policyTypes: [Ingress], ingress: [{{from: {_PEERS}}}]"
             yield Violation(
                 f"{_format_names(policies)} lets replicas connect "
@@ -172,7 +192,7 @@ def _check_network_ports(facts: Facts) -> Iterator[Violation]:
 def _check_network_dns(facts: Facts) -> Iterator[Violation]:
     """Check that NetworkPolicies allow the DNS queries of replicas."""
     for role, policies in _iter_restricted_roles(facts, _EGRESS):
-        if not any(_has_port(each, _DNS_PORT, "UDP") for each in _list_rules(policies, _EGRESS)):
+        if not _allow_ports(_list_rules(policies, _EGRESS), (_DNS_PORT, _DNS_PORT), facts, "UDP"):
             ports = "[{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]"
             spec = f"policyTypes: [Egress], egress: [{{ports: {ports}}}]"
             yield Violation(

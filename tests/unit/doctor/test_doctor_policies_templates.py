@@ -17,13 +17,15 @@ from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
 EGRESS_DNS = {"ports": [{"port": 53, "protocol": "UDP"}]}
 TCP_53 = {"ports": [{"port": 53}]}
+HIGH = {"port": 45000, "endPort": 65535}
 
 
 def ids(*policies: dict[str, Any], replicas: int = 2, framework: str = "torch") -> list[str]:
     manifests = [build_object("p", spec={"podSelector": {}, **each}) for each in policies]
     namespace = build_object("ns", metadata={"labels": {"team": "a"}})
     objects = {Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace]}
-    judged = facts(objects, task=replace(role(replicas), framework=framework))
+    named = {"name": "pytorch", "ports": [{"name": "rendezvous", "containerPort": 23456}]}
+    judged = facts(objects, task=replace(role(replicas, containers=[named]), framework=framework))
     checks = [check for check in network.CHECKS if check.id != "dns-not-ready"]
     return sorted({check.id for check in checks for _ in check.judge(judged)})
 
@@ -54,8 +56,19 @@ def peers(**selector: Any) -> dict[str, Any]:
         ({"ingress": [{"ports": [{"port": 23456}]}]}, ["network-ports"]),
         ({"ingress": [{"ports": [{"port": 1024, "endPort": 65535}]}]}, []),
         ({"ingress": [{"ports": [{"port": 1, "endPort": 45000}, {"port": "web"}]}]}, ["network-ports"]),
+        ({"ingress": [{"ports": [{"port": 1, "endPort": 45000}, {"port": 45001, "endPort": 65535}]}]}, []),
+        ({"ingress": [{"ports": [HIGH]}, {"ports": [{"port": 1, "endPort": 44999}]}]}, []),
+        ({"ingress": [{"ports": [HIGH]}, {"ports": [{"port": 1, "endPort": 44998}]}]}, ["network-ports"]),
+        ({"ingress": [{"ports": [{"port": "pytorchjob-port"}]}]}, ["network-ports"]),
+        ({"ingress": [{"ports": [{"port": "web"}]}]}, ["network-ingress"]),
+        ({"ingress": [{"ports": [{"port": "rendezvous"}]}]}, ["network-ports"]),
         ({"policyTypes": ["Egress"]}, ["network-dns", "network-egress"]),
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS]}, ["network-egress"]),
+        (
+            {"policyTypes": ["Egress"], "egress": [{"ports": [{"port": "dns", "protocol": "UDP"}]}]},
+            ["network-egress"],
+        ),
+        ({"policyTypes": ["Egress"], "egress": [{"ports": [{"port": "pytorchjob-port"}]}]}, ["network-dns"]),
         ({"policyTypes": ["Egress"], "egress": [TCP_53]}, ["network-dns", "network-egress"]),
         ({"policyTypes": ["Egress"], "egress": [EGRESS_DNS, {"to": [{"podSelector": {}}]}]}, []),
     ],
