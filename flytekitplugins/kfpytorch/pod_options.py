@@ -51,6 +51,8 @@ _read_toleration_fields: Final = build_mapping_reader(
 def _read_toleration(value: object) -> object:
     fields = read_fields(value)
     _read_toleration_fields(value if fields is None else fields)
+    if fields and {"tolerationSeconds", "toleration_seconds"} <= {*fields}:
+        raise build_invalid_value(value, "must contain only one of tolerationSeconds and toleration_seconds")
     return value
 
 

@@ -110,6 +110,7 @@ DISRUPTED = {"DisruptionTarget": "True"}
         (Worker(tolerations=[{"keys": "gpu"}]), ["tolerations[0]['keys']"]),
         (Worker(tolerations=[{"key": 3, "value": None}]), ["tolerations[0]['key']"]),
         (Worker(tolerations=[{"tolerationSeconds": 1.5}]), ["tolerations[0]['tolerationSeconds']"]),
+        (Worker(tolerations=[{"tolerationSeconds": 1, "toleration_seconds": 1}]), ["tolerations[0]"]),
         (Worker(tolerations=[{"operator": "Exist"}]), ["tolerations[0]['operator']"]),
         (Worker(tolerations=[{"effect": "NoSchedul"}]), ["tolerations[0]['effect']"]),
         (Worker(tolerations=[V1Container(name="c")]), ["tolerations[0]['name']"]),
