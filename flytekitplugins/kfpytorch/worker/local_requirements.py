@@ -1,17 +1,23 @@
 """Check the packages of a task, and load its data set and model, before a local run."""
 
 import hashlib
+import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from packaging.requirements import Requirement
 
-from kfpytorch_common import data_loader
-from kfpytorch_common.data_sources import PATH_VARIABLES
+from kfpytorch_common.data_sources import DATASET, MODEL, PATH_VARIABLES
+
+# Trainer's patterns for models: files that it ignores by default, and files that it loads from hf://.
+_WEIGHTS_TO_IGNORE: Final = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
+_MODEL_FILES: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
+_PACKAGES: Final = {"hf": "huggingface_hub", "s3": "s3fs"}
 
 
 class DataNotLoaded(Exception):
@@ -48,18 +54,65 @@ def _load(kind: str, source: Any) -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     directory = Path(cache, "kfpytorch", kind, hashlib.sha256(source.uri.encode()).hexdigest()[:16])
     print(f"kfpytorch  loading {source.uri} to {directory}", file=sys.stderr, flush=True)  # noqa: T201
-    instead = f"or set {PATH_VARIABLES[kind]} to a directory with the files"
-    try:
-        data_loader.load(kind, source.uri, directory, {**os.environ, **(source.env or {})})
-    except data_loader.LoaderNotInstalled as error:
-        raise DataNotLoaded(
-            f"the {kind} {source.uri} needs the package {error}: pip install {error}, {instead}"
-        ) from error
-    except data_loader.UnsupportedUri as error:
-        raise DataNotLoaded(
-            f"the {kind} {source.uri} exists only in a cluster: run it there, {instead}"
-        ) from error
+    _load_files(kind, source.uri, directory, {**os.environ, **(source.env or {})})
     return directory
+
+
+def _load_files(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
+    """Load the files at a valid URI into `directory`, except those that an initializer of Trainer ignores.
+
+    `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
+    """
+    instead = f"or set {PATH_VARIABLES[kind]} to a directory with the files"
+    scheme, _, path = uri.partition("://")
+    name = _PACKAGES.get(scheme)
+    if name is None:
+        raise DataNotLoaded(f"the {kind} {uri} exists only in a cluster: run it there, {instead}")
+    try:
+        package = importlib.import_module(name)
+    except ImportError as error:
+        raise DataNotLoaded(
+            f"the {kind} {uri} needs the package {name}: pip install {name}, {instead}"
+        ) from error
+    directory.mkdir(parents=True, exist_ok=True)
+    given = [each.strip() for each in env.get("IGNORE_PATTERNS", "").split(",") if each.strip()]
+    ignored = given or (_WEIGHTS_TO_IGNORE if kind == MODEL else ())
+    if scheme == "s3":
+        _load_objects(package, path, directory, ignored, env)
+        return
+    package.snapshot_download(
+        repo_id=path,
+        repo_type=kind if kind == DATASET else None,
+        local_dir=str(directory),
+        allow_patterns=[*_MODEL_FILES] if kind == MODEL else None,
+        ignore_patterns=[*ignored] or None,
+        token=env.get("ACCESS_TOKEN") or None,
+    )
+
+
+def _load_objects(
+    package: Any, path: str, directory: Path, ignored: Sequence[str], env: Mapping[str, str]
+) -> None:
+    """Load the S3 objects below the prefix `path`, except those that `directory` has with the same size.
+
+    `package` is ``s3fs``, and `ignored` has patterns of keys to skip.
+    """
+    region = env.get("REGION")
+    store = package.S3FileSystem(
+        key=env.get("ACCESS_KEY_ID"),
+        secret=env.get("SECRET_ACCESS_KEY"),
+        endpoint_url=env.get("ENDPOINT"),
+        client_kwargs={"region_name": region} if region else {},
+    )
+    prefix = path.rstrip("/")
+    for name, about in sorted(store.find(prefix, detail=True).items()):
+        key = name.partition("/")[2]
+        if name.endswith("/") or any(fnmatch(key, pattern) for pattern in ignored):
+            continue
+        file = directory / (name[len(prefix) :].lstrip("/") or Path(name).name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_file() or file.stat().st_size != about["size"]:
+            store.get_file(name, str(file))
 
 
 class PackagesNotInstalled(ImportError):

@@ -1,3 +1,5 @@
+"""The data set and the model of a task are loaded before a local run, as Trainer loads them."""
+
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -5,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from kfpytorch_common import data_loader
+from flytekitplugins.kfpytorch import Dataset, TrainJob
+from flytekitplugins.kfpytorch.worker.local_requirements import DataNotLoaded, load_sources
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def load(**sources: Any) -> Path:
+    """Load a data set or a model, and return the directory that its variable contains."""
+    [directory] = load_sources(SimpleNamespace(train_job=TrainJob(**sources))).values()
+    return Path(directory)
 
 
 class Hub:
@@ -51,11 +65,11 @@ OTHER_FORMATS = ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"]
         ("model", {"repo_type": None, "allow_patterns": MODEL_FILES, "ignore_patterns": OTHER_FORMATS}),
     ],
 )
-def test_hugging_face_repository_is_loaded_like_trainer_does(tmp_path, monkeypatch, kind, expected) -> None:
+def test_hugging_face_repository_is_loaded_like_trainer_does(monkeypatch, kind, expected) -> None:
     hub = Hub()
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)  # type: ignore[arg-type]
-    folder = tmp_path / "files"
-    data_loader.load(kind, "hf://owner/name", folder, {"ACCESS_TOKEN": "t"})
+    monkeypatch.setenv("ACCESS_TOKEN", "t")
+    folder = load(**{kind: "hf://owner/name"})
     assert [*folder.iterdir()] == [folder / "config.json"]
     assert hub.request == {"repo_id": "owner/name", "local_dir": str(folder), "token": "t", **expected}
 
@@ -67,24 +81,27 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Objects:
     return store
 
 
-def test_objects_keep_their_names_below_the_prefix(tmp_path: Path, store: Objects) -> None:
+def test_objects_keep_their_names_below_the_prefix(store: Objects) -> None:
     env = {"ENDPOINT": "http://s3", "REGION": "eu", "IGNORE_PATTERNS": "*.bin, *.pt"}
-    data_loader.load("dataset", "s3://data/digits/", tmp_path, env)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "1", "c.csv": "3"}
+    folder = load(dataset=Dataset(uri="s3://data/digits/", env=env))
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"a.csv": "1", "c.csv": "3"}
     assert store.options["endpoint_url"] == "http://s3"
     assert store.options["client_kwargs"] == {"region_name": "eu"}
 
 
-def test_prefix_may_be_a_single_object_and_a_file_of_the_same_size_is_not_loaded_again(tmp_path, store):
-    for uri in ("s3://data/digits/a.csv", "s3://data/digits", "s3://data/digits"):
-        data_loader.load("dataset", uri, tmp_path, {})
-        assert (tmp_path / "a.csv").read_text() == "1"
+def test_prefix_may_be_a_single_object(store: Objects) -> None:
+    assert (load(dataset="s3://data/digits/a.csv") / "a.csv").read_text() == "1"
+
+
+def test_file_of_the_same_size_is_not_loaded_again(store: Objects) -> None:
+    for _ in range(2):
+        load(dataset="s3://data/digits")
     assert sorted(store.transferred) == sorted(store.objects)
 
 
-def test_missing_package_and_unsupported_uri_are_errors(tmp_path, monkeypatch) -> None:
+def test_missing_package_and_unsupported_uri_are_errors(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
-    with pytest.raises(data_loader.LoaderNotInstalled, match="huggingface_hub"):
-        data_loader.load("dataset", "hf://owner/name", tmp_path, {})
-    with pytest.raises(data_loader.UnsupportedUri):
-        data_loader.load("dataset", "cache://schema/table", tmp_path, {})
+    with pytest.raises(DataNotLoaded, match="pip install huggingface_hub, or set FLYTE_KFPYTORCH_DATASET"):
+        load(dataset="hf://owner/name")
+    with pytest.raises(DataNotLoaded, match="cache://schema/table exists only in a cluster"):
+        load(dataset="cache://schema/table")
