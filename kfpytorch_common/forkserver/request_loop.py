@@ -18,18 +18,17 @@ from kfpytorch_common.forkserver import child, messages
 _ORPHAN_CHECK = 1.0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Client:
     sock: socket.socket
-    children: dict[int, int] = field(default_factory=dict)
-    """The process id of each child; the key is the number that the client chose for the child."""
+    children: dict[int, "_Child"] = field(default_factory=dict)
+    """The children by the number that the client chose for each."""
     scratch: list[str] = field(default_factory=list)
 
 
 @dataclass
 class _Child:
-    client: _Client
-    number: int
+    pid: int
     served: _Client | None
     """The separate connection of the child, if any. When it is closed, the children of the child end."""
     exited: bool = False
@@ -50,7 +49,6 @@ class RequestLoop:
     ) -> None:
         self._control = _Client(control)
         self._clients = [self._control]
-        self._children: dict[int, _Child] = {}
         self._parent = parent
         self._inherited = inherited
         self._renew_state = renew_state
@@ -110,10 +108,11 @@ class RequestLoop:
     def _build_handlers(
         self, client: _Client, message: messages.Message, fds: list[int]
     ) -> Mapping[str, Callable[[], object]]:
+        known = client.children.get(message.get("child", -1))
         return {
             "start": lambda: self._start_child(client, message, fds),
-            "kill": lambda: self._send_signal(os.killpg, client, message),
-            "poke": lambda: self._signal_child(client, message),
+            "kill": lambda: self._send_signal(os.killpg, known, message["signal"]),
+            "poke": lambda: self._signal_child(known, message["signal"]),
             "release": lambda: self._release_child(client, message["child"]),
             "settle": lambda: self._send_message(client, {"op": "settled"}),
             "connect": lambda: self._add_client(_Client(socket.socket(fileno=fds.pop()))),
@@ -134,8 +133,7 @@ class RequestLoop:
         if served and theirs:
             theirs.close()
             self._add_client(served)
-        client.children[job["child"]] = pid
-        self._children[pid] = _Child(client, job["child"], served)
+        client.children[job["child"]] = _Child(pid, served)
         self._send_message(client, {"op": "started", "child": job["child"], "pid": pid})
 
     def _fork_child(self, job: messages.Message, fds: list[int], sock: socket.socket | None) -> int:
@@ -164,44 +162,36 @@ class RequestLoop:
         return pid
 
     def _report_exits(self) -> None:
-        for pid, known in list(self._children.items()):
-            if known.exited:
-                continue
-            status = _find_exit_code(pid)
-            if status is not None:
-                known.exited = True
-                self._send_message(known.client, {"op": "exited", "child": known.number, "code": status})
+        for client in self._clients:
+            for number, known in client.children.items():
+                status = None if known.exited else _find_exit_code(known.pid)
+                if status is not None:
+                    known.exited = True
+                    self._send_message(client, {"op": "exited", "child": number, "code": status})
 
-    def _send_signal(
-        self, send: Callable[[int, int], None], client: _Client, message: messages.Message
-    ) -> None:
-        pid = client.children.get(message["child"])
-        if pid is not None and not self._children[pid].exited:
+    @staticmethod
+    def _send_signal(send: Callable[[int, int], None], known: _Child | None, signum: int) -> None:
+        if known is not None and not known.exited:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(pid, message["signal"])
+                send(known.pid, signum)
 
-    def _signal_child(self, client: _Client, message: messages.Message) -> None:
+    def _signal_child(self, known: _Child | None, signum: int) -> None:
         """Send a signal to a child, or, if the child is a client of this server, to its children instead."""
-        pid = client.children.get(message["child"])
-        served = self._children[pid].served if pid is not None else None
-        if served is None:
-            self._send_signal(os.kill, client, message)
-            return
-        for number in served.children:
-            self._send_signal(os.kill, served, {**message, "child": number})
+        served = known.served if known is not None else None
+        for each in [known] if served is None else served.children.values():
+            self._send_signal(os.kill, each, signum)
 
     def _release_child(self, client: _Client, number: int) -> None:
-        pid = client.children.pop(number, None)
-        if pid is None:
+        known = client.children.pop(number, None)
+        if known is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(known.pid, signal.SIGKILL)
         # The child was not reaped before, so the id of the group could not be reused.
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-        served = self._children.pop(pid).served
-        if served is not None:
-            self._disconnect(served)
+            os.waitpid(known.pid, 0)
+        if known.served is not None:
+            self._disconnect(known.served)
 
     def _disconnect(self, client: _Client) -> None:
         if client not in self._clients:
