@@ -78,11 +78,6 @@ def _read_run_policy(value: object) -> object:
     return policy if value else None
 
 
-def get_backoff_limit(policy: object) -> int | None:
-    """Return the `backoff_limit` of a `RunPolicy`; None if it is unset or `policy` is no `RunPolicy`."""
-    return policy.backoff_limit if isinstance(policy, RunPolicy) else None
-
-
 _JOB_READERS: Final[Mapping[str, Reader]] = {
     "gang": build_config_reader(Gang),
     "train_job": build_config_reader(TrainJob),
@@ -255,7 +250,7 @@ class PyTorch(Config):
         """Return the restart policies and the backoff limit for the operator."""
         restarts = retries.compute_restarts(self.master, self.worker, self.workers() or 0)
         if restarts.backoff_limit is None:
-            return restarts._replace(backoff_limit=get_backoff_limit(self.run_policy))
+            return restarts._replace(backoff_limit=getattr(self.run_policy, "backoff_limit", None))
         return restarts
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -264,8 +259,8 @@ class PyTorch(Config):
         if not {"master", "worker"} <= sound:
             return
         if {"run_policy", "train_job"} <= sound:
-            limit, roles = get_backoff_limit(self.run_policy), (self.master, self.worker)
-            yield from retries.check_max_restarts(self.train_job, roles, limit)
+            limit = getattr(self.run_policy, "backoff_limit", None)
+            yield from retries.check_max_restarts(self.train_job, (self.master, self.worker), limit)
         if (self.master.num_retries, self.worker.num_retries) != (None, None):
             yield from self._find_retry_contradictions()
 
@@ -283,7 +278,7 @@ class PyTorch(Config):
             yield ConfigProblem("num_workers", self.num_workers, remedy)
 
     def _find_retry_contradictions(self) -> Iterator[ConfigProblem]:
-        limit = get_backoff_limit(self.run_policy)
+        limit = getattr(self.run_policy, "backoff_limit", None)
         if limit is not None:
             remedy = "num_retries= sets the limit already; leave one of the two out"
             yield ConfigProblem("run_policy.backoff_limit", limit, remedy)
@@ -353,7 +348,7 @@ class Elastic(Config):
             yield from extension.check_min_member(self.gang, *self.min_max_nodes())
         if {"run_policy", "train_job"} <= sound:
             yield from extension.check_succeeded_nodes(self.train_job, None)
-            limit = get_backoff_limit(self.run_policy)
+            limit = getattr(self.run_policy, "backoff_limit", None)
             yield from retries.check_max_restarts(self.train_job, (), limit)
         if {"nnodes", "train_job"} <= sound and self.is_standalone():
             yield from data_sources.check_pod(self.train_job)

@@ -7,7 +7,7 @@ from flyteidl.plugins.kubeflow import common_pb2, pytorch_pb2
 from flytekit.core.resources import convert_resources_to_resource_model
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker, get_backoff_limit
+from flytekitplugins.kfpytorch.config import Elastic, Master, PyTorch, RunPolicy, Worker
 from flytekitplugins.kfpytorch.config_base import encode_value
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import add_prefix
@@ -50,7 +50,7 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
     low, high = config.min_max_nodes()
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
         worker_replicas=pytorch_pb2.DistributedPyTorchTrainingReplicaSpec(replicas=high),
-        run_policy=_encode_run_policy(config.run_policy, get_backoff_limit(config.run_policy)),
+        run_policy=_encode_run_policy(config.run_policy, getattr(config.run_policy, "backoff_limit", None)),
         elastic_config=pytorch_pb2.ElasticConfig(
             rdzv_backend=RDZV_BACKEND,
             min_replicas=low,

@@ -105,21 +105,12 @@ def _read_amounts(
     The result does not contain values that are not quantities. It contains the resources of the pod template
     only if the task has no resources, because flytekit replaces those of the template with those of the task.
     """
-    stated = {**_list_resources(requests), **_list_resources(limits)} or pods.read_resources(template)
-    return {
-        name: quantities.parse_quantity(value)
-        for name, value in stated.items()
-        if quantities.is_quantity(value)
-    }
+    of_task = quantities.parse_amounts(vars(requests)) | quantities.parse_amounts(vars(limits))
+    return of_task or quantities.parse_amounts(pods.read_resources(template))
 
 
 def _count_gpus(granted: Mapping[str, Quantity]) -> int:
     return granted["gpu"].whole if "gpu" in granted else 0
-
-
-def _list_resources(resources: Resources) -> dict[str, object]:
-    values = {name: getattr(resources, name) for name in quantities.RESOURCE_FIELDS}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _split_resources(arguments: Mapping[str, Any]) -> tuple[Resources, Resources]:

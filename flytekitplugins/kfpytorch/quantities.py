@@ -1,6 +1,6 @@
 """Parse and check the quantities in flytekit's ``Resources``: cpu, memory, GPUs, ephemeral storage."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -62,9 +62,13 @@ def _parse_devices(value: object) -> Quantity:
     return amount
 
 
-def is_quantity(value: object) -> bool:
-    """True if `parse_quantity` accepts the value."""
-    return not find_problems("", parse_quantity, value)
+def parse_amounts(stated: Mapping[str, object]) -> dict[str, Quantity]:
+    """Parse the amount of each resource; leave out values that are not quantities, such as None."""
+    return {
+        name: parse_quantity(value)
+        for name, value in stated.items()
+        if not find_problems("", parse_quantity, value)
+    }
 
 
 def split_resources(resources: Any) -> tuple[Any, Any]:
@@ -83,7 +87,9 @@ def find_excess_requests(requests: Any, limits: Any) -> Iterator[ConfigProblem]:
     """Yield a problem for each request above its limit; skip values that are not quantities."""
     if None in (requests, limits):
         return
-    for name in RESOURCE_FIELDS:
-        request, limit = getattr(requests, name), getattr(limits, name)
-        if is_quantity(request) and is_quantity(limit) and parse_quantity(request) > parse_quantity(limit):
-            yield ConfigProblem(name, request, f"exceeds the limit, {limit!r}")
+    most = parse_amounts(vars(limits))
+    for name, request in parse_amounts(vars(requests)).items():
+        if name in most and request > most[name]:
+            yield ConfigProblem(
+                name, getattr(requests, name), f"exceeds the limit, {getattr(limits, name)!r}"
+            )

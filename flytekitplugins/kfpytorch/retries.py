@@ -7,18 +7,15 @@ that all replicas may use together, so that each replica gets its last permitted
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from flytekitplugins.kfpytorch.policies import RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem
 from flytekitplugins.kfpytorch.validators import INT32_MAX
 
-
-class RoleRetries(Protocol):
-    """The restart policy and number of retries of a role, as `Master` and `Worker` have them."""
-
-    restart_policy: RestartPolicy | str | None
-    num_retries: int | None
+if TYPE_CHECKING:
+    from flytekitplugins.kfpytorch.config import Master, Worker
+    from flytekitplugins.kfpytorch.extension import TrainJob
 
 
 class RestartSettings(NamedTuple):
@@ -29,7 +26,7 @@ class RestartSettings(NamedTuple):
     backoff_limit: int | None
 
 
-def compute_restarts(master: RoleRetries, worker: RoleRetries, workers: int) -> RestartSettings:
+def compute_restarts(master: "Master", worker: "Worker", workers: int) -> RestartSettings:
     """Return restart policies and a limit with which each replica can restart ``num_retries`` times.
 
     A role without ``num_retries`` takes the number of the other role: when one rank fails, its peers lose
@@ -56,7 +53,7 @@ def _get_policy(retries: int) -> RestartPolicy:
     return RestartPolicy.FAILURE if retries else RestartPolicy.NEVER
 
 
-def find_contradiction(role: RoleRetries) -> str | None:
+def find_contradiction(role: "Master | Worker") -> str | None:
     """Return a message if the number of retries of a role contradicts its restart policy; otherwise None."""
     policy = None if role.num_retries is None else _get_policy(role.num_retries)
     if policy is None or role.restart_policy in (None, policy):
@@ -65,13 +62,13 @@ def find_contradiction(role: RoleRetries) -> str | None:
 
 
 def check_max_restarts(
-    train_job: Any, roles: Sequence[RoleRetries], backoff_limit: int | None
+    train_job: "TrainJob | None", roles: "Sequence[Master | Worker]", backoff_limit: int | None
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem if another setting contradicts ``max_restarts`` of `train_job`, a `TrainJob` or None.
+    """Yield a problem if another setting contradicts ``max_restarts`` of `train_job`.
 
     The other settings are ``num_retries`` and ``restart_policy`` of each of `roles`, and `backoff_limit`.
     """
-    max_restarts: int | None = getattr(train_job, "max_restarts", None)
+    max_restarts = train_job and train_job.max_restarts
     if max_restarts is None:
         return
     permitted = {RestartPolicy.FAILURE, RestartPolicy.ALWAYS} if max_restarts else {RestartPolicy.NEVER}

@@ -129,16 +129,13 @@ def read_flag(value: object) -> bool:
     raise build_invalid_value(value, "must be True or False")
 
 
-def read_seconds(value: object) -> int | float:
-    """Return `value` if it is a positive, finite number of seconds; otherwise raise `InvalidValue`."""
-    # 0 is invalid, because torch's agent raises an AssertionError for it.
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
-        return value
-    raise build_invalid_value(value, "must be a number of seconds above 0")
-
-
 read_name: Final = build_check_reader(
     lambda value: isinstance(value, str) and bool(value.strip()), "must be a name as text"
+)
+# 0 seconds are invalid, because torch's agent raises an AssertionError for it.
+read_seconds: Final = build_check_reader(
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf,
+    "must be a number of seconds above 0",
 )
 read_text: Final = build_check_reader(lambda value: isinstance(value, str), "must be text")
 read_int: Final = build_check_reader(
