@@ -16,6 +16,8 @@ from flytekitplugins.kfpytorch.worker import (
     local_mode,
     local_requirements,
     machine,
+    outcome,
+    payloads,
     runtime_info,
     topology,
 )
@@ -116,8 +118,6 @@ def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[loca
 
 @contextlib.contextmanager
 def _report_start_errors(task: Any) -> Iterator[None]:
-    from flytekitplugins.kfpytorch.worker import outcome, payloads
-
     try:
         yield
     except (

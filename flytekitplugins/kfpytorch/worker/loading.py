@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final
 
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.core.data_persistence import FileAccessProvider
+
 from kfpytorch_common import loaded_modules
 
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})
@@ -43,23 +46,28 @@ class ImportReference:
 
 
 @dataclass(frozen=True)
-class Payload:
-    """The user's function, its inputs and its Flyte context. All workers of a run get the same payload."""
+class ExecutionSettings:
+    """The URLs of the outputs and of the checkpoints of an execution."""
 
-    function: Callable[..., Any] | None
-    inputs: Mapping[str, Any]
     raw_output_prefix: str
     checkpoint_dest: str | None
     checkpoint_src: str | None
 
 
 @dataclass(frozen=True)
+class Payload:
+    """The user's function, its inputs and its Flyte context. All workers of a run get the same payload."""
+
+    function: Callable[..., Any] | None
+    inputs: Mapping[str, Any]
+    settings: ExecutionSettings
+
+
+@dataclass(frozen=True)
 class Parcel:
     """The content of the file from which a worker loads its function and inputs."""
 
-    raw_output_prefix: str
-    checkpoint_dest: str | None
-    checkpoint_src: str | None
+    settings: ExecutionSettings
     reference: ImportReference | None
     payload: bytes
     """The pickled payload. It lacks the function if workers can import it through `reference`."""
@@ -198,14 +206,12 @@ def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def enter_execution(settings: Payload | Parcel, workspace: str | None) -> Iterator[None]:
+def enter_execution(settings: ExecutionSettings, workspace: str | None) -> Iterator[None]:
     """Enter a new Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
 
     flytekit writes its local files to `workspace`, or if this is None, to flytekit's default directory.
     """
     from flytekit.bin.entrypoint import setup_execution
-    from flytekit.core.context_manager import FlyteContextManager
-    from flytekit.core.data_persistence import FileAccessProvider
 
     with contextlib.ExitStack() as context:
         if workspace:
@@ -234,8 +240,6 @@ def set_working_directory(workspace: str) -> Iterator[None]:
 
     The directory replaces that of the Flyte context that this worker has inherited from its caller.
     """
-    from flytekit.core.context_manager import FlyteContextManager
-
     context = FlyteContextManager.current_context()
     parameters = context.user_space_params.builder()
     parameters.working_dir = tempfile.mkdtemp(prefix="rank-", dir=workspace)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import flytekit
+
 from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
     jax_processes,
@@ -273,8 +275,6 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
 
 def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> ElasticLaunchConfig:
     config = task.task_config
-    import flytekit
-
     in_cluster = not runtime_info.is_local()
     settings = ElasticLaunchConfig(
         min_nodes=task.min_nodes if in_cluster else nodes,

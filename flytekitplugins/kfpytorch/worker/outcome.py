@@ -12,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import flytekit
 from flytekit.core.context_manager import FlyteContextManager
+from flytekit.deck.deck import TimeLineDeck
 from flytekit.exceptions.user import FlyteRecoverableException, FlyteUserRuntimeException
 from flytekit.extend import IgnoreOutputs
 
@@ -257,9 +259,6 @@ def return_result(outcome: result.ElasticWorkerResult | None) -> Any:
     """
     if outcome is None:
         raise IgnoreOutputs
-    import flytekit
-    from flytekit.deck.deck import TimeLineDeck
-
     parameters = flytekit.current_context()
     for deck in outcome.decks:
         if not isinstance(deck, TimeLineDeck):

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from flytekitplugins.kfpytorch.worker import loading
-from flytekitplugins.kfpytorch.worker.loading import Payload
+import flytekit
+
+from flytekitplugins.kfpytorch.worker import loading, pickling
+from flytekitplugins.kfpytorch.worker.loading import ExecutionSettings, Payload
 from kfpytorch_common import loaded_modules
 from kfpytorch_common.caught import Caught, catch
 
@@ -22,20 +24,17 @@ class NotPicklable(TypeError):
 
 def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
     """Return the function, the inputs and the Flyte context of a call, for all workers of its run."""
-    import flytekit
-
     context = flytekit.current_context()
     try:
         checkpoint = context.checkpoint
     except NotImplementedError:  # The context has no checkpoint.
         checkpoint = None
-    return Payload(
-        function=task.task_function,
-        inputs=inputs,
+    settings = ExecutionSettings(
         raw_output_prefix=context.raw_output_prefix,
         checkpoint_dest=checkpoint._checkpoint_dest if checkpoint else None,  # noqa: SLF001 - no public API exists.
         checkpoint_src=checkpoint._checkpoint_src if checkpoint else None,  # noqa: SLF001
     )
+    return Payload(task.task_function, inputs, settings)
 
 
 def encode_payload(payload: Payload, task: str) -> bytes:
@@ -44,8 +43,6 @@ def encode_payload(payload: Payload, task: str) -> bytes:
     Raises:
         NotPicklable: A value cannot be pickled; the message names it.
     """
-    from flytekitplugins.kfpytorch.worker import pickling
-
     pickled = catch(lambda: pickling.dumps(payload))
     if isinstance(pickled, Caught):
         raise NotPicklable(
@@ -62,22 +59,13 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
     Raises:
         NotPicklable: A value cannot be pickled; the message names it.
     """
-    from flytekitplugins.kfpytorch.worker import pickling
-
     reference, by_value = find_reference(task), None
     if reference and reference.attribute:
         with contextlib.suppress(Exception):  # The pickle is optional: workers import the function.
             by_value = pickling.dumps(payload.function)
         payload = dataclasses.replace(payload, function=None)
-    parcel = loading.Parcel(
-        payload.raw_output_prefix,
-        payload.checkpoint_dest,
-        payload.checkpoint_src,
-        reference,
-        encode_payload(payload, task.name),
-        by_value,
-    )
-    return pickling.dumps(parcel)
+    encoded = encode_payload(payload, task.name)
+    return pickling.dumps(loading.Parcel(payload.settings, reference, encoded, by_value))
 
 
 def list_warnings(task: Any) -> list[str]:
@@ -186,8 +174,6 @@ def _list_module_calls(file: Path) -> list[str]:
 
 
 def _describe_unpicklable(payload: Payload) -> str:
-    from flytekitplugins.kfpytorch.worker import pickling
-
     for where, value in _list_values(payload).items():
         if isinstance(catch(partial(pickling.dumps, value)), Caught):
             return f"{where} is a {type(value).__name__}: "

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +13,12 @@ from kfpytorch_common.positions import SOCKET_NAME
 _PATIENCE: Final = 1.0
 
 
-@dataclass
-class _Rank:
-    number: int
-    directory: Path
-
-    def read_position(self) -> Failure:
-        found = failure_file.read_position(self.directory)
-        return Failure(rank=self.number, replica="", exit_code=0, time_ns=0, **found)
-
-
 class RankPositions:
     """The ranks of a run, and the socket through which `kfpytorch stacks` requests their positions."""
 
     def __init__(self, directory: Path) -> None:
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, tuple[int, Path]] = {}
+        """The rank in each output slot, with the directory of its stack file."""
         self._asking: list[socket.socket] = []
         self._listener = _listen(directory / SOCKET_NAME)
 
@@ -37,7 +27,7 @@ class RankPositions:
 
         A restarted process keeps its slot, and its new directory replaces the old one.
         """
-        self._ranks[slot] = _Rank(rank, directory)
+        self._ranks[slot] = rank, directory
 
     def fileno(self) -> int | None:
         """Return the descriptor that is readable when a client connects; None if there is no socket."""
@@ -63,16 +53,16 @@ class RankPositions:
 
     def clear_stacks(self) -> None:
         """Empty the stack files of the ranks, so that only stacks that are written later are read."""
-        for rank in self._ranks.values():
-            (rank.directory / failure_file.STACK_FILE_NAME).write_text("")
+        for _, directory in self._ranks.values():
+            (directory / failure_file.STACK_FILE_NAME).write_text("")
 
     def are_complete(self) -> bool:
         """True if every running rank has written its whole stack."""
         # The last line of a whole stack is the main module, or "..." if the stack has more than 100 frames.
         ends = ("in <module>\n", "  ...\n")
         return all(
-            failure_file.has_ended(rank.directory) or failure_file.read_stacks(rank.directory).endswith(ends)
-            for rank in self._ranks.values()
+            failure_file.has_ended(directory) or failure_file.read_stacks(directory).endswith(ends)
+            for _, directory in self._ranks.values()
         )
 
     def describe(self) -> list[str]:
@@ -80,17 +70,16 @@ class RankPositions:
 
         Ranks that have ended, or that wrote no stack, also have a line.
         """
-        ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
-        ended = [rank for rank in ranks if failure_file.has_ended(rank.directory)]
-        silent = [
-            rank for rank in ranks if rank not in ended and not failure_file.read_stacks(rank.directory)
-        ]
-        found = [rank.read_position() for rank in ranks if rank not in ended and rank not in silent]
-        return [
-            *rank_groups.list_positions(found),
-            *(f"rank {rank.number} has ended" for rank in ended),
-            *(f"rank {rank.number} does not answer" for rank in silent),
-        ]
+        found, others = [], []
+        for rank, directory in sorted(self._ranks.values()):
+            if failure_file.has_ended(directory):
+                others.append(f"rank {rank} has ended")
+            elif failure_file.read_stacks(directory):
+                position = failure_file.read_position(directory)
+                found.append(Failure(rank=rank, replica="", exit_code=0, time_ns=0, **position))
+            else:
+                others.append(f"rank {rank} does not answer")
+        return [*rank_groups.list_positions(found), *others]
 
     def close(self) -> None:
         """Close the socket and the connections of waiting clients."""

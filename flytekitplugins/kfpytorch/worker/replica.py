@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import flytekit
+from flytekit.core.context_manager import FlyteContextManager
+from flytekit.exceptions.user import FlyteRecoverableException
+
 from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_file
 from flytekitplugins.kfpytorch.worker import (
     exceptions,
@@ -117,8 +121,6 @@ def _watch_threads(rank: int | None, send_event: EventSender) -> None:
 
 
 def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directory: Path) -> int:
-    from flytekit.exceptions.user import FlyteRecoverableException
-
     exit_code = exceptions.read_exit_code(error)
     if exit_code == 0 and who.rank != 0:
         failure_file.write_exit(directory, who, error)
@@ -134,7 +136,7 @@ def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> re
         with loading.set_working_directory(place.workspace):
             return compute_result(inherited.function, inherited.inputs)
     parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
-    with loading.enter_execution(parcel, place.workspace):
+    with loading.enter_execution(parcel.settings, place.workspace):
         return compute_result(*loading.load_function(parcel))
 
 
@@ -144,9 +146,6 @@ def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> r
     Raises:
         UserError: The function raised the exception that this error contains.
     """
-    import flytekit
-    from flytekit.core.context_manager import FlyteContextManager
-
     value = catch(lambda: function(**inputs), BaseException)
     if isinstance(value, Caught):
         raise exceptions.UserError(value.error)
@@ -170,11 +169,8 @@ def spawn_helper(
     The name and the arguments are those of flytekit's own plugin, because other packages call the function.
     `checkpoint_src` is the URL of the checkpoint of an earlier attempt; None if there was none.
     """
-    import cloudpickle
-    from flytekit.exceptions.user import FlyteRecoverableException
-
-    function = cloudpickle.loads(fn)
-    settings = loading.Payload(function, kwargs, raw_output_prefix, checkpoint_dest, checkpoint_src)
+    function = pickle.loads(fn)  # noqa: S301 - from our caller.
+    settings = loading.ExecutionSettings(raw_output_prefix, checkpoint_dest, checkpoint_src)
     try:
         with loading.enter_execution(settings, None):
             return compute_result(function, kwargs)

@@ -15,7 +15,7 @@ from flytekit import Deck
 from result_transfer import handed_over, is_mapped
 
 from flytekitplugins.kfpytorch.worker import payloads, result
-from flytekitplugins.kfpytorch.worker.loading import Payload
+from flytekitplugins.kfpytorch.worker.loading import ExecutionSettings, Payload
 from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 
 LOCK = threading.Lock()
@@ -23,7 +23,7 @@ MODEL = SimpleNamespace(lock=LOCK, size=3)
 
 
 def payload(function: Callable[..., Any], **inputs: Any) -> Payload:
-    return Payload(function, inputs, "s3://raw", None, None)
+    return Payload(function, inputs, ExecutionSettings("s3://raw", None, None))
 
 
 def refusal(sent: Payload) -> str:
@@ -38,9 +38,10 @@ def test_payload_is_equal_after_encoding_and_decoding() -> None:
     def train(size: int) -> int:
         return size + offset
 
-    arrived = pickle.loads(payloads.encode_payload(payload(train, size=3), "flow.train"))
+    sent = payload(train, size=3)
+    arrived = pickle.loads(payloads.encode_payload(sent, "flow.train"))
     assert arrived.function(**arrived.inputs) == 8
-    assert arrived == Payload(arrived.function, {"size": 3}, "s3://raw", None, None)
+    assert arrived == Payload(arrived.function, {"size": 3}, sent.settings)
 
 
 def test_code_pickled_by_value_keeps_its_file_names() -> None:
