@@ -130,17 +130,12 @@ async def _send_dry_runs(
     plugin = settings.kfpytorch
     kubernetes = KubernetesOptions(**{key: options[key] for key in _OF_DRY_RUN if options[key]})
     async with open_connection(kubernetes) as (_, api):
-        reader, discovery = ClusterReader(api), CapabilityDiscovery(api, Permissions(), kubernetes)
+        reader, discovery = ClusterReader(api), CapabilityDiscovery(api, Permissions(kubernetes.namespaces))
         templates: list[Manifest] = []
         for place in dict.fromkeys((namespace, plugin.pod_template_namespace)):
             query = Query(subject=Subject.TEMPLATES, resource=POD_TEMPLATES, namespace=place)
             templates += await reader.read_objects(query) or ()
-        found = await discovery.fetch_capabilities(
-            namespace,
-            examines_gangs=not plugin.gang.is_unconfigured,
-            compares_operators=plugin.detects_dialect,
-        )
-        planned = plan_task(templates, found)
+        planned = plan_task(templates, await discovery.fetch_capabilities(namespace, plugin))
         dialect = get_dialect(planned.dialect)
         return planned, _require_stored(
             planned, [await reader.dry_run_create(each, dialect) for each in planned.manifests]

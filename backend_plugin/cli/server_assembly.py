@@ -187,13 +187,7 @@ def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) ->
     if here.capabilities is None or (ours.gang.is_unconfigured and not ours.selects_dialect):
         return None
     named = tuple(each for each in settings.namespaces if not is_pattern(each))
-    return CapabilitiesCache(
-        here.capabilities,
-        ours.gang,
-        named,
-        selects_dialect=ours.selects_dialect,
-        detects_dialect=ours.detects_dialect,
-    )
+    return CapabilitiesCache(here.capabilities, ours, named)
 
 
 def _create_orphan_collector(

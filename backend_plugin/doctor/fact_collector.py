@@ -92,7 +92,8 @@ async def _collect_from_api(
         now=clock.get_current_time(),
         objects={Subject.GROUPS: groups},
     )
-    reader, discovery = ClusterReader(api, groups), CapabilityDiscovery(api, Permissions(), options)
+    reader = ClusterReader(api, groups)
+    discovery = CapabilityDiscovery(api, Permissions(options.namespaces))
     facts = await _with_job_kinds(api, facts)
     platform = request.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
@@ -138,14 +139,8 @@ async def _fetch_capabilities(discovery: CapabilityDiscovery, request: DoctorReq
 
     The error is ignored, because the other requests of the doctor (see the module `queries`) report it.
     """
-    platform = request.settings.kfpytorch
     try:
-        return await discovery.fetch_capabilities(
-            request.run.namespace,
-            examines_gangs=not platform.gang.is_unconfigured,
-            tries_pod=platform.gang.needs_detection,
-            compares_operators=platform.detects_dialect,
-        )
+        return await discovery.fetch_capabilities(request.run.namespace, request.settings.kfpytorch)
     except ClusterUnavailable:
         return NOTHING
 

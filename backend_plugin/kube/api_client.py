@@ -41,6 +41,7 @@ _PAGE: Final = 60.0
 """The timeout in seconds for a page of a list."""
 _PASSES_TO_READ: Final = 3
 """The number of event loop iterations after which a TLS transport that was resumed has read its socket."""
+# The log of a container that has not started is empty, with code 204.
 _SUCCESS: Final = range(200, 300)
 # Errors of the connection to the API server.
 _LOST: Final = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
@@ -214,12 +215,13 @@ class ApiClient:
 
     async def _send_request(self, request: ApiRequest, seconds: float) -> bytes:
         try:
-            reply = await self._connection.send(request, seconds)
+            await self._connection.refresh_credentials()  # The timeout does not include a reload.
+            async with timeout(seconds), self._connection.open_response(request) as response:
+                if response.status not in _SUCCESS:
+                    raise await _read_error(response)
+                return await response.read()
         except _LOST as error:
             raise _build_connection_error(error) from error
-        if reply.status not in _SUCCESS:
-            raise api_errors.parse_error_response(reply.status, reply.headers, reply.body)
-        return reply.body
 
     @asynccontextmanager
     async def open_stream(self, request: ApiRequest, silence: float) -> AsyncIterator[ResponseStream]:
@@ -232,10 +234,8 @@ class ApiClient:
         """
         try:
             async with self._connection.open_response(request, silence) as response:
-                # The log of a container that has not started is empty, with code 204.
                 if response.status not in _SUCCESS:
-                    body = await response.read()
-                    raise api_errors.parse_error_response(response.status, response.headers, body)
+                    raise await _read_error(response)
                 yield ResponseStream(response)
         except ApiError as answer:
             if answer.code == HTTPStatus.UNAUTHORIZED:
@@ -245,6 +245,10 @@ class ApiClient:
             raise StreamStalled(f"no data arrived for {silence:g} s") from error
         except _LOST as error:
             raise _build_connection_error(error) from error
+
+
+async def _read_error(response: aiohttp.ClientResponse) -> ApiError:
+    return api_errors.parse_error_response(response.status, response.headers, await response.read())
 
 
 def _is_final(request: ApiRequest, answer: ApiError) -> bool:

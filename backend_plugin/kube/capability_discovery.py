@@ -13,6 +13,7 @@ from backend_plugin.core.reading import get_int, get_mappings, get_text
 from backend_plugin.core.scheduling.adapter import FLAG, SchedulerResource
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.registry import list_schedulers
+from backend_plugin.core.settings import PluginSettings
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError
@@ -27,7 +28,6 @@ from backend_plugin.kube.capability_facts import (
     select_queue_kinds,
 )
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
 
@@ -65,31 +65,23 @@ _QUEUED: Final = {each.queues.label: _PROBE for each in _ADMITTING if each.queue
 class CapabilityDiscovery:
     """Detects the gang scheduling capabilities of one cluster, such as its APIs, schedulers and queues."""
 
-    def __init__(self, api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> None:
+    def __init__(self, api: ApiClient, permissions: Permissions) -> None:
         self._api = api
         self._permissions = permissions
-        self._everywhere = not options.namespaces
 
-    async def fetch_capabilities(
-        self,
-        namespace: str,
-        *,
-        examines_gangs: bool = True,
-        tries_pod: bool = True,
-        compares_operators: bool = True,
-    ) -> Capabilities:
+    async def fetch_capabilities(self, namespace: str, settings: PluginSettings) -> Capabilities:
         """Return the current capabilities; see `CapabilitySource.fetch_capabilities`."""
         if not is_path_safe(namespace):
             raise ClusterUnavailable(f"{namespace} is not a valid namespace name")
         apis = await self._await_fact(self._list_api_versions())
         served = apis if isinstance(apis, Mapping) else {}
         facts: dict[str, Any] = {"apis": apis}
-        if compares_operators:
+        if settings.detects_dialect:
             facts["unavailable_operators"] = await self._await_fact(self._list_unavailable_operators(served))
-        if not examines_gangs:
+        if settings.gang.is_unconfigured:
             return build_capabilities(facts, ())
         kinds = select_queue_kinds(served)
-        queries = self._build_queries(namespace, served, tries_pod=tries_pod)
+        queries = self._build_queries(namespace, served, tries_pod=settings.gang.needs_detection)
         for name, (kind, version) in kinds.items():
             queries[name] = self._list_open_queues(kind, version, namespace)
         answers = await asyncio.gather(*map(self._await_fact, queries.values()))
@@ -181,9 +173,8 @@ class CapabilityDiscovery:
         return get_mappings(await self._fetch_list(_DEPLOYMENTS, "", query), "items")
 
     async def _list_binding_schedulers(self, namespace: str) -> Sequence[str] | None:
-        scope = "" if self._everywhere else namespace
         query = {"fieldSelector": "reason=Scheduled", "limit": _EVENTS}
-        events = await self._fetch_list(EVENTS, scope, query)
+        events = await self._fetch_list(EVENTS, self._permissions.get_scope(namespace), query)
         components = {
             get_text(event, "source", "component") or get_text(event, "reportingComponent")
             for event in get_mappings(events, "items")
@@ -217,7 +208,6 @@ class CapabilityDiscovery:
         return dialect.is_suspended(await self._dry_run_create(JOBS[dialect.name], namespace, job))
 
     async def _dry_run_create(self, resource: ApiResource, namespace: str, manifest: Manifest) -> Manifest:
-        scope = "" if self._everywhere else namespace
         request = ApiRequest(
             method="POST",
             path=resource.build_path(namespace),
@@ -225,15 +215,11 @@ class CapabilityDiscovery:
             body=msgspec.json.encode(manifest),
             doubts=False,
         )
-        return await self._fetch_fact(
-            request, PolicyRule(resource=resource, verbs=("create",), namespace=scope)
-        )
+        return await self._fetch_fact(request, self._permissions.build_rule(resource, namespace, "create"))
 
     async def _fetch_list(self, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> Manifest:
-        scope = "" if self._everywhere else namespace
-        rule = PolicyRule(resource=resource, verbs=("list",), namespace=scope)
         request = ApiRequest(path=resource.build_path(namespace), query=query, doubts=False)
-        return await self._fetch_fact(request, rule)
+        return await self._fetch_fact(request, self._permissions.build_rule(resource, namespace, "list"))
 
     async def _fetch_fact(self, request: ApiRequest, rule: PolicyRule | None) -> Manifest:
         try:

@@ -90,10 +90,6 @@ def find_flag_scheduler(deployment: Manifest) -> str | None:
     """
     containers = get_mappings(deployment, "spec", "template", "spec", "containers")
     words = [word for each in containers for part in ("command", "args") for word in get_texts(each, part)]
-    return _find_flag_value(words)
-
-
-def _find_flag_value(words: Sequence[str]) -> str | None:
     for word, following in pairwise([*words, ""]):
         flag, equals, value = word.partition("=")
         if flag in (FLAG, FLAG.removeprefix("-")):  # Go accepts one dash or two.

@@ -70,10 +70,10 @@ class KubernetesCluster:
         self._connection = connection
         self._options = options
         self._api = ApiClient(connection, options.request_timeout)
-        self._permissions = Permissions()
+        self._permissions = Permissions(options.namespaces)
         self._owners = OwnerFinder(self._api, self._permissions, options.refused_pause)
         self.watch_status: Final = WatchStatus()
-        self.discovery: Final = CapabilityDiscovery(self._api, self._permissions, options)
+        self.discovery: Final = CapabilityDiscovery(self._api, self._permissions)
         self.inventory: Final = ObjectLister(self._api, self._permissions, options)
 
     @classmethod
@@ -107,7 +107,7 @@ class KubernetesCluster:
         except ApiError as answer:
             if answer.error_class.create is RequestOutcome.ADOPTED:
                 raise AlreadyExists(answer.message) from answer
-            rule = self._build_rule(resource, namespace, "create")
+            rule = self._permissions.build_rule(resource, namespace, "create")
             raise self._build_write_error(answer, rule) from answer
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
@@ -127,7 +127,7 @@ class KubernetesCluster:
         request = ApiRequest(
             path=PODS.build_path(namespace), query=query, accept=protobuf_envelope.ACCEPT, is_background=True
         )
-        rule = self._build_rule(PODS, namespace, "list", "watch")
+        rule = self._permissions.build_rule(PODS, namespace, "list", "watch")
         try:
             return await self._api.fetch_decoded(request, _decode_pods)
         except ApiError as answer:
@@ -155,7 +155,7 @@ class KubernetesCluster:
             # A uid is immutable, so this is a different job.
             if answer.error_class.delete is RequestOutcome.ABSENT or "metadata.uid" in answer.fields:
                 return
-            rule = self._build_rule(resource, name.namespace, "patch")
+            rule = self._permissions.build_rule(resource, name.namespace, "patch")
             raise self._build_write_error(answer, rule) from answer
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
@@ -197,7 +197,7 @@ class KubernetesCluster:
             doubts=False,
             is_background=True,
         )
-        rule = self._build_rule(EVENTS, namespace, "create")
+        rule = self._permissions.build_rule(EVENTS, namespace, "create")
         try:
             await self._api.send(request)
         except ApiError as answer:
@@ -205,7 +205,9 @@ class KubernetesCluster:
                 self._permissions.record_missing(rule, answer.message)
                 return
             if answer.error_class.create is not RequestOutcome.ADOPTED:
-                raise _build_event_error(answer) from answer
+                if answer.genuine and not answer.is_transient:
+                    raise RequestRejected(answer.code, answer.reason, answer.message) from answer
+                raise ClusterUnavailable(f"the API server answers {answer}") from answer
         self._permissions.record_granted(rule)
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
@@ -215,11 +217,11 @@ class KubernetesCluster:
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution; see `Cluster.find_owner`."""
-        return await self._owners.find_owner(namespace, execution, self._get_rule_namespace(namespace))
+        return await self._owners.find_owner(namespace, execution)
 
     async def lookup_workflow(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return the FlyteWorkflow of an execution; see `Executions.lookup_workflow`."""
-        return await self._owners.lookup_workflow(namespace, execution, self._get_rule_namespace(namespace))
+        return await self._owners.lookup_workflow(namespace, execution)
 
     async def list_jobs(self) -> Sequence[Job]:
         """Return all jobs; see `Executions.list_jobs`."""
@@ -243,7 +245,7 @@ class KubernetesCluster:
         except ApiError as answer:
             if answer.error_class.get is RequestOutcome.ABSENT:
                 return None
-            rule = self._build_rule(resource, namespace, "get")
+            rule = self._permissions.build_rule(resource, namespace, "get")
             raise self._permissions.build_unavailable(answer, rule) from answer
 
     async def _delete_object(
@@ -271,14 +273,17 @@ class KubernetesCluster:
         except ApiError as answer:
             if answer.error_class.delete is RequestOutcome.ABSENT:
                 return
-            rule = self._build_rule(resource, name.namespace, "delete")
+            rule = self._permissions.build_rule(resource, name.namespace, "delete")
             raise self._permissions.build_unavailable(answer, rule) from answer
 
     # ---- treatment of API errors
 
     def _build_write_error(self, answer: ApiError, rule: PolicyRule) -> RequestRejected | ClusterUnavailable:
-        if (refused := _build_rejection(answer)) is not None:
-            return refused
+        if answer.is_too_large:
+            too_large = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            return RequestRejected(too_large, "RequestEntityTooLarge", answer.message)
+        if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
+            return RequestRejected(answer.code, answer.reason, answer.message)
         if answer.is_not_authorized:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
@@ -286,13 +291,6 @@ class KubernetesCluster:
             return Misconfigured(f"the cluster has no {rule.resource}; install the {operator}")
         message = f"the API server answers {rejection.add_remedy(str(answer))}"
         return Misconfigured(message) if answer.error_class.misconfigured else ClusterUnavailable(message)
-
-    def _build_rule(self, resource: ApiResource, namespace: str, *verbs: str) -> PolicyRule:
-        return PolicyRule(resource=resource, verbs=verbs, namespace=self._get_rule_namespace(namespace))
-
-    def _get_rule_namespace(self, namespace: str) -> str:
-        """Return the namespace of the Role that permits requests in `namespace`; empty for a ClusterRole."""
-        return namespace if self._options.namespaces else ""
 
     # ---- watches
 
@@ -363,21 +361,6 @@ def _build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, aw
         conflicts="resourceVersion" in metadata,
         is_background=not awaited,
     )
-
-
-def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
-    """Return the error for an Event that was not accepted; the caller retries `ClusterUnavailable`."""
-    if answer.genuine and not answer.is_transient:
-        return RequestRejected(answer.code, answer.reason, answer.message)
-    return ClusterUnavailable(f"the API server answers {answer}")
-
-
-def _build_rejection(answer: ApiError) -> RequestRejected | None:
-    if answer.is_too_large:
-        return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
-    if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
-        return RequestRejected(answer.code, answer.reason, answer.message)
-    return None
 
 
 def _decode_pods(body: bytes) -> Sequence[Pod]:

@@ -17,7 +17,6 @@ from yarl import URL
 
 from backend_plugin.kube.clock import Clock
 from backend_plugin.kube.credentials import ClusterAccess, Credentials, CredentialsUnusable
-from backend_plugin.shell.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +45,6 @@ class ApiRequest:
     """True if a 409 is not retried, because the request is for one version of the object."""
     is_background: bool = False
     """True for low priority: the request may wait, and uses the concurrency limit for background requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """A complete response."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Connection:
@@ -95,17 +85,6 @@ class Connection:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, request: ApiRequest, seconds: float) -> HttpResponse:
-        """Return the complete response.
-
-        Raises:
-            aiohttp.ClientError: If there is no response.
-            asyncio.TimeoutError: If the response takes over `seconds`, not including a reload of credentials.
-        """
-        await self._refresh_credentials()
-        async with timeout(seconds), self.open_response(request) as response:
-            return HttpResponse(response.status, response.headers, await response.read())
-
     @asynccontextmanager
     async def open_response(
         self, request: ApiRequest, silence: float | None = None
@@ -115,11 +94,12 @@ class Connection:
         Raises:
             aiohttp.ClientError: If there is no response.
         """
-        await self._refresh_credentials()
+        await self.refresh_credentials()
         session, access = self._require_session(), self._access
         async with session.request(
             request.method,
-            _build_url(request, access),
+            # `server` may contain a path.
+            URL(access.server + request.path, encoded=True).with_query(request.query),
             data=request.body,
             headers=_build_headers(request, access),
             ssl=self._tls or True,
@@ -147,9 +127,9 @@ class Connection:
             self._renewed = time.monotonic()
             self._credentials.forget()
             self._loaded = float("-inf")
-        await self._refresh_credentials()
+        await self.refresh_credentials()
 
-    async def _refresh_credentials(self) -> None:
+    async def refresh_credentials(self) -> None:
         """Reload the credentials if they are old.
 
         Concurrent callers share one reload, which continues when the timeout of a caller expires.
@@ -196,11 +176,6 @@ def _abort_unfinished(response: aiohttp.ClientResponse) -> None:
     connection = None if response.content.is_eof() else response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
-
-
-def _build_url(request: ApiRequest, access: ClusterAccess) -> URL:
-    # `server` may contain a path.
-    return URL(access.server + request.path, encoded=True).with_query(request.query)
 
 
 def _build_headers(request: ApiRequest, access: ClusterAccess) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from backend_plugin.kube.api_client import ApiClient, StreamStalled
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import PODS
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.kube.permissions import Permissions, PolicyRule
+from backend_plugin.kube.permissions import Permissions
 from backend_plugin.kube.splitters import LineSplitter
 from backend_plugin.shell.cluster import ClusterUnavailable, LogLine, LogRequest, ObjectName
 
@@ -47,18 +47,14 @@ class ContainerLog:
             ClusterUnavailable: If the log cannot be read.
         """
         while (pod := await self._fetch_pod()) is not None:
-            last = self._is_last_request(pod)
+            # The next request returns all remaining lines, unless it fails.
+            last = not self._request.follow or self._request.previous or self._is_finished(pod)
             async with aclosing(self._iter_response_lines(follow=not last)) as run:
                 async for line in run:
                     yield line
             if last and not self._failures:
                 return
             await asyncio.sleep(_PAUSE)
-
-    def _is_last_request(self, pod: Manifest) -> bool:
-        """True if the next request returns all remaining lines, unless it fails."""
-        request = self._request
-        return not request.follow or request.previous or _is_finished(pod, request.container)
 
     async def _iter_response_lines(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         self._since = self._last
@@ -124,6 +120,15 @@ class ContainerLog:
         self._last = at
         return LogLine(time=time, text=f"{text} [{cut} bytes more]" if cut else text)
 
+    def _is_finished(self, manifest: Manifest) -> bool:
+        pod = read_pod(manifest)
+        if pod.phase in _ENDED:
+            return True
+        containers = (*pod.containers, *pod.init_containers)
+        ended = next((each.ended for each in containers if each.name == self._request.container), None)
+        policy = get_text(manifest, "spec", "restartPolicy")
+        return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
+
     def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
         """Count a failure. Raise `trouble`, unless the log should be requested again.
 
@@ -135,7 +140,7 @@ class ContainerLog:
             raise trouble
 
     def _build_unavailable(self, answer: ApiError, sub: str) -> ClusterUnavailable:
-        rule = PolicyRule(resource=PODS, verbs=("get",), namespace=self._name.namespace, sub=sub)
+        rule = self._permissions.build_rule(PODS, self._name.namespace, "get", sub=sub)
         return self._permissions.build_unavailable(answer, rule)
 
 
@@ -147,13 +152,3 @@ async def _split_lines(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[byt
             yield line, lines.cut
     if lines.remainder:
         yield lines.remainder, 0
-
-
-def _is_finished(manifest: Manifest, container: str) -> bool:
-    pod = read_pod(manifest)
-    if pod.phase in _ENDED:
-        return True
-    containers = (*pod.containers, *pod.init_containers)
-    ended = next((each.ended for each in containers if each.name == container), None)
-    policy = get_text(manifest, "spec", "restartPolicy")
-    return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))

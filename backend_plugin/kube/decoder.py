@@ -64,8 +64,9 @@ class ListPage:
 class Decoder(Protocol):
     """Parses the objects of one kind from one encoding."""
 
-    def create_splitter(self, longest: int) -> FrameSplitter | LineSplitter:
-        """Return an object that splits a watch stream into events of at most `longest` bytes."""
+    @property
+    def splitter(self) -> type[FrameSplitter] | type[LineSplitter]:
+        """The class that splits a watch stream into events."""
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event.

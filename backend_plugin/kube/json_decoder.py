@@ -63,6 +63,8 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True, gc=False):
 class JsonDecoder:
     """A `Decoder` for objects of one kind in JSON."""
 
+    splitter = LineSplitter
+
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
         """Create a decoder that decodes JSON into the type `kind`; `read` converts the result to a record.
 
@@ -71,10 +73,6 @@ class JsonDecoder:
         self._line: msgspec.json.Decoder[_WatchLine[Any]] = msgspec.json.Decoder(_WatchLine[kind])
         self._body: msgspec.json.Decoder[_ListBody[Any]] = msgspec.json.Decoder(_ListBody[kind])
         self._read = read
-
-    def create_splitter(self, longest: int) -> LineSplitter:
-        """Return an object that splits a watch stream into lines, one per event, cut to `longest` bytes."""
-        return LineSplitter(longest)
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event; see `decoder.Decoder`."""

@@ -1,6 +1,7 @@
 """Lists jobs, the objects created before them (prerequisites) and training runtimes from the API server."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
@@ -73,14 +74,13 @@ class ObjectLister:
             rule = PolicyRule(resource=build_api_resource(kind), verbs=("list",))
             # The API server sends only the metadata of the objects.
             request = ApiRequest(path="", query=LABELLED, accept=_METADATA)
-            try:
-                listed = await self._list_all(rule, request, _decode_objects_without_owner)
-            except _NotServed:
-                continue
-            found += [
-                {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": get_mapping(each, "metadata")}
-                for each in listed
-            ]
+            with suppress(_NotServed):
+                for each in await self._list_all(rule, request, _decode_objects):
+                    metadata = get_mapping(each, "metadata")
+                    if not get_mappings(metadata, "ownerReferences"):
+                        found.append(
+                            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+                        )
         return found
 
     async def list_runtimes(self) -> Sequence[Runtime]:
@@ -138,38 +138,28 @@ class ObjectLister:
         """
         found: list[T] = []
         for namespace in (self._options.namespaces if namespaced else ()) or ("",):
-            path, rest = rule.resource.build_path(namespace), ""
-            while True:
-                query = {**request.query, "limit": str(self._options.page)}
-                page = replace(request, path=path, query={**query, "continue": rest} if rest else query)
-                items, rest = await self._fetch_page(replace(rule, namespace=namespace), page, decode)
+            query, is_last = {**request.query, "limit": str(self._options.page)}, False
+            while not is_last:
+                page = replace(request, path=rule.resource.build_path(namespace), query=query)
+                try:
+                    items, rest = await self._api.fetch_decoded(page, decode)
+                except ApiError as answer:
+                    raise self._convert_error(answer, replace(rule, namespace=namespace)) from answer
                 found += items
-                if not rest:
-                    break
+                query, is_last = {**query, "continue": rest}, not rest
         return found
 
-    async def _fetch_page(
-        self, rule: PolicyRule, request: ApiRequest, decode: "Callable[[bytes], _Page[T]]"
-    ) -> "_Page[T]":
-        try:
-            return await self._api.fetch_decoded(request, decode)
-        except ApiError as answer:
-            if answer.is_not_served:
-                raise _NotServed(f"the cluster has no {rule.resource}") from answer
-            if answer.is_not_authorized:
-                raise _NotPermitted(self._permissions.record_missing(rule, answer.message)) from answer
-            raise ClusterUnavailable(f"the API server answers {answer}") from answer
+    def _convert_error(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
+        if answer.is_not_served:
+            return _NotServed(f"the cluster has no {rule.resource}")
+        if answer.is_not_authorized:
+            return _NotPermitted(self._permissions.record_missing(rule, answer.message))
+        return ClusterUnavailable(f"the API server answers {answer}")
 
 
 def _decode_jobs(parser: json_decoder.JsonDecoder, body: bytes) -> "_Page[Job]":
     page = parser.decode_page(body)
     return [each.record for each in page.items if isinstance(each.record, Job)], page.rest
-
-
-def _decode_objects_without_owner(body: bytes) -> "_Page[Manifest]":
-    """Parse a page and drop the objects that have an owner, so that the result of all pages stays small."""
-    items, rest = _decode_objects(body)
-    return [each for each in items if not get_mappings(each, "metadata", "ownerReferences")], rest
 
 
 def _decode_objects(body: bytes) -> "_Page[Manifest]":

@@ -38,23 +38,16 @@ class OwnerFinder:
         The key of a pause for all namespaces is empty.
         """
 
-    async def find_owner(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
-        """Return the owner of the jobs of an execution, or None if it is unknown.
-
-        If an RBAC rule is missing, the logged message names a Role in the namespace `scope`; if `scope` is
-        empty, a ClusterRole.
-        """
+    async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
+        """Return the owner of the jobs of an execution, or None if it is unknown."""
         try:
             async with timeout(_SECONDS):
-                return await self.lookup_workflow(namespace, execution, scope)
+                return await self.lookup_workflow(namespace, execution)
         except (ClusterUnavailable, asyncio.TimeoutError):
             return None
 
-    async def lookup_workflow(self, namespace: str, execution: str, scope: str) -> OwnerReference | None:
+    async def lookup_workflow(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return the owner of the jobs of an execution; None if its workflow does not exist in this cluster.
-
-        If an RBAC rule is missing, the error names a Role in the namespace `scope`; if `scope` is empty, a
-        ClusterRole.
 
         Raises:
             ClusterUnavailable: If it cannot be determined whether the workflow exists.
@@ -63,7 +56,7 @@ class OwnerFinder:
             raise ClusterUnavailable(f"{namespace}/{execution} is not a valid name of a {_KIND}")
         if why := self._get_pause_reason(namespace):
             raise ClusterUnavailable(why)
-        rule = PolicyRule(resource=WORKFLOWS, verbs=("get",), namespace=scope)
+        rule = self._permissions.build_rule(WORKFLOWS, namespace, "get")
         request = ApiRequest(path=WORKFLOWS.build_path(namespace, execution), accept=_METADATA, doubts=False)
         try:
             found = await self._api.fetch_object(request)

@@ -1,6 +1,7 @@
 """Logs each missing RBAC rule once, with the rule to add, and logs when it is granted."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,10 +31,22 @@ class PolicyRule:
 
 
 class Permissions:
-    """Stores which RBAC rules an account lacks, and logs each when it is first missing and when granted."""
+    """Stores which RBAC rules an account lacks, and logs each when it is first missing and when granted.
 
-    def __init__(self) -> None:
+    The rules belong in a Role of each namespace if `namespaces` are configured, else in one ClusterRole.
+    """
+
+    def __init__(self, namespaces: Sequence[str]) -> None:
+        self._namespaces = namespaces
         self._missing: set[PolicyRule] = set()
+
+    def get_scope(self, namespace: str) -> str:
+        """Return the namespace of the role that permits requests in `namespace`; empty for a ClusterRole."""
+        return namespace if self._namespaces else ""
+
+    def build_rule(self, resource: ApiResource, namespace: str, *verbs: str, sub: str = "") -> PolicyRule:
+        """Return the rule that permits requests for a resource in `namespace`."""
+        return PolicyRule(resource=resource, verbs=verbs, namespace=self.get_scope(namespace), sub=sub)
 
     def record_missing(self, rule: PolicyRule, message: str) -> str:
         """Record that a request failed because `rule` is missing. Return a message with the rule to add."""

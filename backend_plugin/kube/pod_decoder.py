@@ -30,9 +30,7 @@ _SHORT: Final = 256
 class PodDecoder:
     """A `Decoder` for pods."""
 
-    def create_splitter(self, longest: int) -> FrameSplitter:
-        """Return a splitter of a watch stream; see `Decoder.create_splitter`."""
-        return FrameSplitter(longest)
+    splitter = FrameSplitter
 
     def decode_event(self, part: bytes) -> WatchEvent:
         """Parse one watch event; see `Decoder.decode_event`."""

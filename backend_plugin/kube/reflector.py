@@ -196,7 +196,7 @@ class Reflector:
 
     async def _read_stream(self, stream: ResponseStream) -> None:
         parser = self._select_decoder(protobuf=stream.media_type == protobuf_envelope.MEDIA_TYPE)
-        parts = parser.create_splitter(_LONGEST)
+        parts = parser.splitter(_LONGEST)
         async for piece in stream.pieces:
             self._silent_watches = 0
             for part in parts.feed(piece):
@@ -307,7 +307,7 @@ class Reflector:
     def _build_rule(self, verb: str) -> PolicyRule:
         # After a list, the reflector needs the verb `watch`, so an admin should add both.
         verbs = ("list", "watch") if verb == "list" else ("watch",)
-        return PolicyRule(resource=self._kind.resource, verbs=verbs, namespace=self._place.namespace)
+        return self._permissions.build_rule(self._kind.resource, self._place.namespace, *verbs)
 
     def _build_request(self, query: dict[str, str]) -> ApiRequest:
         path = self._kind.resource.build_path(self._place.namespace, version=self._version)

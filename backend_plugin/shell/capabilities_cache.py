@@ -14,7 +14,7 @@ import msgspec
 
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
-from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.settings import PluginSettings
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.together import cancel_and_wait
 
@@ -38,21 +38,11 @@ MAX_NAMESPACES: Final = 1_000
 class CapabilitySource(Protocol):
     """A source of a cluster's capabilities, such as its gang schedulers; Kubernetes clusters implement it."""
 
-    async def fetch_capabilities(
-        self,
-        namespace: str,
-        *,
-        examines_gangs: bool = True,
-        tries_pod: bool = True,
-        compares_operators: bool = True,
-    ) -> Capabilities:
+    async def fetch_capabilities(self, namespace: str, settings: PluginSettings) -> Capabilities:
         """Return what the cluster supports at present for the jobs of a namespace, such as gang schedulers.
 
-        Args:
-            namespace: The namespace.
-            examines_gangs: False: do not examine gang schedulers, queues and container defaults.
-            tries_pod: False: do not create a pod in a dry run when gang schedulers are examined.
-            compares_operators: False: do not examine which operators of jobs are available.
+        Only what the settings need is examined. For example, a pod is created in a dry run only if the gang
+        scheduler is detected.
 
         Raises:
             ClusterUnavailable: If the cluster does not respond.
@@ -73,26 +63,19 @@ class CapabilitiesCache:
     def __init__(
         self,
         source: CapabilitySource | None,
-        gang: GangSettings,
+        settings: PluginSettings,
         namespaces: Sequence[str] = (),
-        *,
-        selects_dialect: bool = False,
-        detects_dialect: bool = True,
     ) -> None:
         """Create an empty cache.
 
         Args:
             source: The cluster that reports its capabilities. None: no capabilities are found.
-            gang: The gang settings, which determine what is discovered, and if jobs require the discovery.
+            settings: The settings, which determine what is discovered, and if jobs require the discovery.
             namespaces: Read when `run` starts, and never dropped from the cache; if empty, ``default``.
-            selects_dialect: True if a job may have a kind other than the default; jobs then need discovery.
-            detects_dialect: True if the kind may depend on the operators that are available. False: do not
-                examine them.
         """
         self._source = source
-        self._examines_gangs, self._tries_pod = not gang.is_unconfigured, gang.needs_detection
-        self._compares_operators = detects_dialect
-        self._decides = gang.needs_detection or selects_dialect
+        self._settings = settings
+        self._decides = settings.gang.needs_detection or settings.selects_dialect
         self._first = namespaces or _FIRST
         self._entries: dict[str, _CacheEntry] = {}
         self._fetches: dict[str, asyncio.Task[Capabilities]] = {}
@@ -179,13 +162,7 @@ class CapabilitiesCache:
             return NOTHING
         try:
             findings = await asyncio.wait_for(
-                self._source.fetch_capabilities(
-                    namespace,
-                    examines_gangs=self._examines_gangs,
-                    tries_pod=self._tries_pod,
-                    compares_operators=self._compares_operators,
-                ),
-                _DISCOVERY_SECONDS,
+                self._source.fetch_capabilities(namespace, self._settings), _DISCOVERY_SECONDS
             )
         except asyncio.TimeoutError:
             raise ClusterUnavailable(
@@ -220,5 +197,5 @@ def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:
         del table[key]
 
 
-NO_CAPABILITIES: Final = CapabilitiesCache(None, GangSettings())
+NO_CAPABILITIES: Final = CapabilitiesCache(None, PluginSettings())
 """A cache without a source of capabilities."""

@@ -109,7 +109,7 @@ def encode_page(record: type[Record], items: list[Any]) -> bytes:
 def measure_changes(total: int) -> float:
     """Return the processor milliseconds per change of a pod."""
     part, parser = MergedKind(Nowhere(), Pod).add_part(), create_parser(Pod)
-    parts = parser.create_splitter(1 << 24)
+    parts = parser.splitter(1 << 24)
     part.replace_records(())
     spent = 0.0
     for first in range(0, total, 1_000):

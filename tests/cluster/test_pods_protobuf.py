@@ -86,7 +86,7 @@ def watched(plane: ControlPlane) -> list[WatchEvent]:
     query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "1", "allowWatchBookmarks": "true"}
     answer = plane.admin.request("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
     assert answer.headers["Content-Type"].partition(";")[0] == protobuf_envelope.MEDIA_TYPE
-    parts = PARSER.create_splitter(1 << 24)
+    parts = PARSER.splitter(1 << 24)
     changes = [PARSER.decode_event(part) for part in parts.feed(answer.content)]
     assert not parts.remainder
     return changes

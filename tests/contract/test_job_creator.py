@@ -141,7 +141,7 @@ def job_options(runtime: str = "torch-distributed", **options: Any) -> Any:
 class WithoutJobSet:
     """The capabilities of a cluster in which only Trainer is installed."""
 
-    async def fetch_capabilities(self, *_: Any, **__: Any) -> Capabilities:
+    async def fetch_capabilities(self, *_: Any) -> Capabilities:
         return Capabilities(apis={"trainer.kubeflow.org": ("v1alpha1",)})
 
 

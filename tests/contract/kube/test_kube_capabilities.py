@@ -40,7 +40,7 @@ def collect_capabilities(
 ) -> Capabilities:
     async def collect() -> Capabilities:
         async with opened(options(server, folder, **settings)) as cluster:
-            return await cluster.discovery.fetch_capabilities(namespace)
+            return await cluster.discovery.fetch_capabilities(namespace, read(AUTO).kfpytorch)
 
     return asyncio.run(collect())
 
@@ -196,7 +196,7 @@ async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, t
     monkeypatch.setattr(remembering, "MAX_AGE_SECONDS", 0.0)
     server.objects.admission_scheduler = "yunikorn"
     async with opened(options(server, tmp_path)) as cluster:
-        found = CapabilitiesCache(cluster.discovery, read(AUTO).kfpytorch.gang)
+        found = CapabilitiesCache(cluster.discovery, read(AUTO).kfpytorch)
         await found.get_capabilities(NAMESPACE)
         server.objects.quota = "exceeded quota: all"
         assert (await found.refresh(NAMESPACE)).admission_scheduler == "yunikorn"
@@ -204,7 +204,7 @@ async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, t
 
 async def test_pod_dry_run_is_not_sent_if_the_scheduler_is_set(server, cluster):
     platform = {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}}
-    await CapabilitiesCache(cluster.discovery, read(platform).kfpytorch.gang).get_capabilities(NAMESPACE)
+    await CapabilitiesCache(cluster.discovery, read(platform).kfpytorch).get_capabilities(NAMESPACE)
     assert f"POST /api/v1/namespaces/{NAMESPACE}/pods" not in server.asked
     assert "GET /version" in server.asked
 
@@ -214,7 +214,7 @@ async def test_deployments_are_listed_only_to_detect_the_kind_of_jobs(server, cl
     server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
     server.forbidden.add("list deployments")
     platform = read({"kfpytorch": {"dialect": "auto" if detects else "trainjob"}}).kfpytorch
-    found = CapabilitiesCache(cluster.discovery, platform.gang, detects_dialect=platform.detects_dialect)
+    found = CapabilitiesCache(cluster.discovery, platform)
     await found.get_capabilities(NAMESPACE)
     assert ("a permission is missing" in caplog.text) is detects
 
@@ -224,7 +224,7 @@ async def test_capabilities_are_collected_at_startup_and_periodically(server, tm
     monkeypatch.setattr(remembering, "REFRESH_SECONDS", 0.05)
     monkeypatch.setattr(remembering, "_MAX_IDLE_REFRESHES", 1)
     async with opened(options(server, tmp_path)) as cluster:
-        found = CapabilitiesCache(cluster.discovery, read(AUTO).kfpytorch.gang, (NAMESPACE,))
+        found = CapabilitiesCache(cluster.discovery, read(AUTO).kfpytorch, (NAMESPACE,))
         life = asyncio.create_task(found.run())
         await wait_until(lambda: "no Deployment" in caplog.text)
         assert (await found.get_capabilities("ns")).operator_scheduler is None

@@ -59,7 +59,7 @@ def test_watch_error_may_have_any_shape(line):
 
 def test_missing_permission_is_logged_again_after_it_was_granted(caplog):
     caplog.set_level("INFO")
-    permissions, rule = Permissions(), PolicyRule(resource=PODS, verbs=("list",))
+    permissions, rule = Permissions(()), PolicyRule(resource=PODS, verbs=("list",))
     for _ in range(2):
         permissions.record_missing(rule, "refused")
         permissions.record_granted(rule)

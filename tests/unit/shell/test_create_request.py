@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.settings import PluginSettings
 from backend_plugin.shell import create_request, task_responses
 from backend_plugin.shell.capabilities_cache import MAX_NAMESPACES, CapabilitiesCache
 from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName
@@ -129,14 +129,14 @@ class Looks:
     def __init__(self) -> None:
         self.namespaces: list[str] = []
 
-    async def fetch_capabilities(self, namespace: str, **_: bool) -> Capabilities:
+    async def fetch_capabilities(self, namespace: str, _: PluginSettings) -> Capabilities:
         self.namespaces.append(namespace)
         return Capabilities()
 
 
 async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
     source = Looks()
-    found = CapabilitiesCache(source, GangSettings(), ("kept",))
+    found = CapabilitiesCache(source, PluginSettings(), ("kept",))
     for namespace in ("kept", *(f"n{number}" for number in range(MAX_NAMESPACES))):
         await found.get_capabilities(namespace)
     source.namespaces.clear()
@@ -147,7 +147,7 @@ async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
 
 def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    found = CapabilitiesCache(None, GangSettings())
+    found = CapabilitiesCache(None, PluginSettings())
 
     def count_records(number: int) -> int:
         caplog.clear()
