@@ -71,10 +71,9 @@ def plan(
         request = PodRequest(
             template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates
         )
-        pods: Sequence[Manifest] = pod.build_pod_templates(request, job.groups)
-    warnings = [*pod.find_warnings(request, job.groups)]
-    job, pods = dialect.fold(job, pods)
-    draft = _build_draft(request, job, pods)
+        pods, warnings = pod.build_pod_templates(request, job.groups)
+    job, folded = dialect.fold(job, pods)
+    draft = _build_draft(request, job, folded)
     full_draft = scheduling.add_gang(job, draft, chosen.gang, capabilities)
     warnings += foreign_fields.find_warnings(job, draft, chosen.gang, capabilities)
     manifest = dialect.build(job, full_draft)

@@ -37,61 +37,55 @@ class _PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """The environment variables that the execution and the platform set in each container."""
 
 
-def build_pod_templates(request: PodRequest, groups: Sequence[ReplicaGroup]) -> tuple[Manifest, ...]:
-    """Return the pod template of each group, in their order.
+def build_pod_templates(
+    request: PodRequest, groups: Sequence[ReplicaGroup]
+) -> tuple[tuple[Manifest, ...], list[Problem]]:
+    """Return the pod template of each group, in their order, and warnings.
 
-    Groups with equal pods share one template. Raises `InvalidTask` with the problems of all groups.
+    Groups with equal pods share one template. There is a warning for each unknown field of the PodTemplate
+    that applies to the task, and if the task names no PodTemplate and the platform's default one does not
+    exist. If the mode of the setting ``pod-security`` is ``warn``, there is one for each field set by the
+    author or the execution that Pod Security does not admit. Raises `InvalidTask` with the problems of all
+    groups.
     """
-    problems = Problems()
+    problems, warnings = Problems(), list[Problem]()
     pods: list[dict[str, Any]] = []
-    if (context := _build_context(request, problems)) is not None:
+    if (context := _build_context(request, problems, warnings)) is not None:
         pods.extend(_build_pods(context, groups, problems))
-        if _get_security_mode(request) is PodSecurityMode.ENFORCE:
-            problems.extend(_check_security(context, groups))
+        mode = request.settings.kfpytorch.pod_security.get_mode(request.run.namespace)
+        if mode is not PodSecurityMode.OFF:
+            found = problems if mode is PodSecurityMode.ENFORCE else warnings
+            found.extend(_check_security(context, groups))
     if problems:
         raise InvalidTask(*dict.fromkeys(problems))
     distinct = {id(each): each for each in pods}
     copies: dict[int, Manifest] = {
         key: msgspec.json.decode(msgspec.json.encode(each, order="sorted")) for key, each in distinct.items()
     }
-    return tuple(copies[id(each)] for each in pods)
+    return tuple(copies[id(each)] for each in pods), warnings
 
 
-def find_warnings(request: PodRequest, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
-
-    Also yield one if the task names no PodTemplate and the platform's default one does not exist. If the mode
-    of the setting ``pod-security`` is ``warn``, yield one for each field set by the author or the execution
-    that Pod Security does not admit.
-    """
-    yield from pod_base.find_warnings(request)
-    if _get_security_mode(request) is PodSecurityMode.WARN:
-        context = _build_context(request, [])
-        yield from () if context is None else _check_security(context, groups)
-
-
-def _build_context(request: PodRequest, problems: list[Problem]) -> _PodContext | None:
+def _build_context(
+    request: PodRequest, problems: list[Problem], warnings: list[Problem]
+) -> _PodContext | None:
     """Return the values from which all pods are built; None if the task has no valid pod.
 
-    Problems of the task are added to `problems`.
+    Problems of the task are added to `problems`, and warnings about its PodTemplate to `warnings`.
     """
     run, security = request.run, request.template.security_context
     draft, of_draft = pod_draft.read(request)
-    base, of_base = pod_base.find_template(request)
+    base, of_base, about_base = pod_base.find_template(request)
     of_task = request.template.metadata.metadata
     of_job = pod_metadata.check_metadata(
         {"labels": of_task.labels, "annotations": of_task.annotations}, "metadata.metadata"
     )
     problems.extend([*of_draft, *of_base, *of_job])
+    warnings.extend(about_base)
     if draft is None:
         return None
     of_run = pod_metadata.build_execution_metadata(run, security)
     env = pod_env.build_execution_env(run, request.settings)
     return _PodContext(request=request, draft=draft, base=base, of_run=of_run, env=env)
-
-
-def _get_security_mode(request: PodRequest) -> PodSecurityMode:
-    return request.settings.kfpytorch.pod_security.get_mode(request.run.namespace)
 
 
 def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Iterator[Problem]:
@@ -144,8 +138,9 @@ def _finalize_spec(
 def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
-    path = f"custom.kfpytorch.{group.role.value.lower()}.podTemplate"
-    problems.extend(pod_base.find_unused_containers(path, extra, draft.spec))
+    problems.extend(
+        pod_base.find_unused_containers(pod_placement.get_template_path(group), extra, draft.spec)
+    )
     spec = pod_containers.resolve_resources(
         draft,
         pod_base.stack_templates(extra, context.base) if extra else context.base,

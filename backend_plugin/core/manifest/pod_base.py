@@ -14,7 +14,6 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Fields, Manifest
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-NO_TEMPLATE: Final[Fields] = {}
 _DEFAULT: Final = "default-pod-template-name"
 # The top-level fields of a PodTemplate; the fields of its metadata are not checked.
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "template"})
@@ -26,50 +25,40 @@ _PATTERNS: Final = {"containers": ("default", "primary"), "initContainers": ("de
 _MAPS: Final = frozenset({"nodeSelector", "limits", "requests", "matchLabels", "labels", "annotations"})
 
 
-def find_template(request: PodRequest) -> tuple[Fields, list[Problem]]:
-    """Return the field ``template`` of the task's PodTemplate, and the problems of the PodTemplate.
+def find_template(request: PodRequest) -> tuple[Fields, list[Problem], list[Problem]]:
+    """Return the field ``template`` of the task's PodTemplate, its problems, and warnings about it.
 
-    The first value is `NO_TEMPLATE` if there is no PodTemplate or it has problems. It is a problem if the
-    PodTemplate that the task names does not exist.
+    The first value is empty if there is no PodTemplate or it has problems. It is a problem if the PodTemplate
+    that the task names does not exist. There is a warning for each unknown field, and if the task names no
+    PodTemplate and the platform's default one does not exist.
     """
     found = _find_manifest(request)
     if found is None:
-        name = request.template.metadata.pod_template_name
-        return NO_TEMPLATE, [
-            _missing_template_problem("metadata.podTemplateName", name, request)
-        ] if name else []
+        if name := request.template.metadata.pod_template_name:
+            return {}, [_missing_template_problem("metadata.podTemplateName", name, request)], []
+        default = request.settings.default_pod_template_name
+        return {}, [], [_missing_template_problem(_DEFAULT, default, request)] if default else []
     path, manifest = found
-    template, problems = convert_value(normalize_json(manifest), "PodTemplate", path)
+    plain = normalize_json(manifest)
+    template, problems = convert_value(plain, "PodTemplate", path)
     if not problems and not template.get("template", {}).get("spec", {}).get("containers"):
         message = "is empty, and the API server rejects a PodTemplate without containers"
         remedy = "add a container named default with any image; it is only a template and never runs"
         problems = [build_problem(f"{path}.template.spec.containers", [], message, remedy)]
-    return (NO_TEMPLATE if problems else _without_default_scheduler(template["template"])), problems
+    if problems:
+        return {}, problems, []
+    return _without_default_scheduler(template["template"]), [], [*_check_fields(plain, path)]
 
 
-def find_warnings(request: PodRequest) -> Iterator[Problem]:
-    """Yield a problem for each unknown field of the PodTemplate that applies to the task.
-
-    Also yield one if the task names no PodTemplate and the platform's default one does not exist. Call this
-    function only if `find_template` returns no problems.
-    """
-    found, default = _find_manifest(request), request.settings.default_pod_template_name
-    if found is not None:
-        path, manifest = found
-        plain = normalize_json(manifest)
-        fields = [
-            *(plain.keys() - _FIELDS),
-            *iter_unknown_fields({"template": plain["template"]}, "PodTemplate"),
-        ]
-        for field in sorted(fields):
-            yield Problem(
-                field=f"{path}.{field}",
-                value="",
-                message="is not a field of a PodTemplate and has no effect",
-                remedy="correct its name, or leave it out",
-            )
-    elif default and not request.template.metadata.pod_template_name:
-        yield _missing_template_problem(_DEFAULT, default, request)
+def _check_fields(manifest: Fields, path: str) -> Iterator[Problem]:
+    unknown = iter_unknown_fields({"template": manifest["template"]}, "PodTemplate")
+    for field in sorted([*(manifest.keys() - _FIELDS), *unknown]):
+        yield Problem(
+            field=f"{path}.{field}",
+            value="",
+            message="is not a field of a PodTemplate and has no effect",
+            remedy="correct its name, or leave it out",
+        )
 
 
 def _find_manifest(request: PodRequest) -> tuple[str, Manifest] | None:

@@ -15,7 +15,6 @@ from backend_plugin.core.job import Attempt
 from backend_plugin.core.protojson import build_problem, decode_struct, format_value
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Fields, Manifest
-from kfpytorch_common.quantity import InvalidQuantity, Quantity
 
 _KINDS: Final = ("containers", "initContainers")
 PRIMARY_KEY: Final = "primary_container_name"
@@ -111,24 +110,17 @@ def _parse_amounts(entries: Any, part: str, settings: Settings, problems: list[P
     amounts = {}
     for index, entry in enumerate(entries):
         path = f"container.resources.{part}[{index}]"
-        amount = _parse_amount(entry.value, path, problems)
+        amount, wrong = schema_check.convert_value(entry.value, schema_check.QUANTITY, path)
+        problems += wrong
         name = settings.gpu_resource_name if entry.name == Resources.GPU else RESOURCE_NAMES.get(entry.name)
-        if not amount:
+        if amount in (None, "0"):
             continue  # Flyte also treats zero as not specified.
         if name is None:
             remedy = "request cpu, memory, gpu or ephemeral storage"
             problems.append(build_problem(path, entry.name, "is not a resource of containers", remedy))
         else:
-            amounts[name] = amount.text
+            amounts[name] = amount
     return amounts
-
-
-def _parse_amount(value: str, path: str, problems: list[Problem]) -> Quantity | None:
-    try:
-        return schema_check.parse_amount(value)
-    except InvalidQuantity:
-        problems += schema_check.check_value(value, schema_check.QUANTITY, path)
-        return None
 
 
 def _build_pod_draft(template: TaskTemplate) -> tuple[PodDraft | None, list[Problem]]:

@@ -199,11 +199,9 @@ def check_devices(claim: ResourceRequirements, path: str, settings: Settings) ->
             message = f"differs from the request, {request.text}; for devices, both must be equal"
             yield _problem(path, name, limit, message, "write the same number for both")
         elif name == gpu and limit > most.get(gpu, limit):
-            message, remedy = (
-                "is more than this platform allows, {0}",
-                "request at most {0}, or have an admin raise the limit",
-            )
-            yield _problem(path, name, limit, message.format(most[gpu].text), remedy.format(most[gpu].text))
+            message = f"is more than this platform allows, {most[gpu].text}"
+            remedy = f"request at most {most[gpu].text}, or have an admin raise the limit"
+            yield _problem(path, name, limit, message, remedy)
 
 
 def _problem(path: str, name: str, amount: Quantity, message: str, remedy: str) -> Problem:

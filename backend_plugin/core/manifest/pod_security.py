@@ -1,7 +1,6 @@
 """The fields of an author's pod that the level "baseline" of the Pod Security Standards does not admit."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -12,7 +11,7 @@ from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Fields
 
-CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
 _CAPABILITIES: Final = frozenset({
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
@@ -26,74 +25,58 @@ _SYSCTLS: Final = frozenset({
 })  # fmt: skip
 _SELINUX: Final = frozenset({"container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
 _PROFILES: Final = frozenset({"RuntimeDefault", "Localhost"})
-_NOTHING: Final = frozenset[Any]()
+_PROC_MOUNTS: Final = frozenset({"Default"})
+_EMPTY: Final = frozenset[Any]()
 _ACCOUNT_KEYS: Final = ("serviceAccountName", "serviceAccount")
 
-
-@dataclass(frozen=True, slots=True)
-class _RestrictedField:
-    """A field that the level "baseline" restricts."""
-
-    path: str
-    """The path below the pod's spec or below a container; it continues in each item of a list."""
-    message: str
-    admitted: frozenset[Any] = _NOTHING
-    """The values that are admitted in addition to an empty one."""
-
-
-_SECURITY: Final = (
-    _RestrictedField("securityContext.windowsOptions.hostProcess", "runs as a process of the node"),
-    _RestrictedField(
-        "securityContext.seLinuxOptions.type", "is not an SELinux type for containers", _SELINUX
-    ),
-    _RestrictedField("securityContext.seLinuxOptions.user", "sets an SELinux user"),
-    _RestrictedField("securityContext.seLinuxOptions.role", "sets an SELinux role"),
-    _RestrictedField("securityContext.seccompProfile.type", "removes the restrictions of seccomp", _PROFILES),
-    _RestrictedField(
-        "securityContext.appArmorProfile.type", "removes the restrictions of AppArmor", _PROFILES
-    ),
+# The message and the values that are admitted in addition to an empty one, by the path of a field below the
+# pod's spec or below a container. A path continues in each item of a list.
+_Fields: TypeAlias = Mapping[str, tuple[str, frozenset[Any]]]
+_SECURITY: Final[_Fields] = {
+    "securityContext.windowsOptions.hostProcess": ("runs as a process of the node", _EMPTY),
+    "securityContext.seLinuxOptions.type": ("is not an SELinux type for containers", _SELINUX),
+    "securityContext.seLinuxOptions.user": ("sets an SELinux user", _EMPTY),
+    "securityContext.seLinuxOptions.role": ("sets an SELinux role", _EMPTY),
+    "securityContext.seccompProfile.type": ("removes the restrictions of seccomp", _PROFILES),
+    "securityContext.appArmorProfile.type": ("removes the restrictions of AppArmor", _PROFILES),
+}
+_CALLS: Final = (
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle.postStart",
+    "lifecycle.preStop",
 )
-_HOSTS: Final = tuple(
-    _RestrictedField(f"{place}.{how}.host", "makes the node connect to another host")
-    for place in (
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-        "lifecycle.postStart",
-        "lifecycle.preStop",
-    )
-    for how in ("httpGet", "tcpSocket")
-)
-OF_PODS: Final = (
-    _RestrictedField("hostNetwork", "shares the network of the node"),
-    _RestrictedField("hostPID", "exposes the processes of the node"),
-    _RestrictedField("hostIPC", "shares the memory segments of the node"),
-    _RestrictedField("volumes.hostPath.path", "is a directory of the node"),
-    _RestrictedField("securityContext.sysctls.name", "changes the kernel of the node", _SYSCTLS),
-    *_SECURITY,
-)
-OF_CONTAINERS: Final = (
-    _RestrictedField("securityContext.privileged", "gives all rights on the node"),
-    _RestrictedField("securityContext.capabilities.add", "gives a right on the node", _CAPABILITIES),
-    _RestrictedField(
-        "securityContext.procMount",
-        "exposes parts of /proc that are hidden by default",
-        frozenset({"Default"}),
-    ),
-    _RestrictedField("ports.hostPort", "is a port of the node"),
-    *_SECURITY,
-    *_HOSTS,
-)
+_OF_PODS: Final[_Fields] = {
+    "hostNetwork": ("shares the network of the node", _EMPTY),
+    "hostPID": ("exposes the processes of the node", _EMPTY),
+    "hostIPC": ("shares the memory segments of the node", _EMPTY),
+    "volumes.hostPath.path": ("is a directory of the node", _EMPTY),
+    "securityContext.sysctls.name": ("changes the kernel of the node", _SYSCTLS),
+    **_SECURITY,
+}
+_OF_CONTAINERS: Final[_Fields] = {
+    "securityContext.privileged": ("gives all rights on the node", _EMPTY),
+    "securityContext.capabilities.add": ("gives a right on the node", _CAPABILITIES),
+    "securityContext.procMount": ("exposes parts of /proc that are hidden by default", _PROC_MOUNTS),
+    "ports.hostPort": ("is a port of the node", _EMPTY),
+    **_SECURITY,
+    **{
+        f"{place}.{how}.host": ("makes the node connect to another host", _EMPTY)
+        for place in _CALLS
+        for how in ("httpGet", "tcpSocket")
+    },
+}
 
 
-def _index_by_key(rows: Sequence[_RestrictedField]) -> Mapping[str, Sequence[_RestrictedField]]:
-    """Return the rows by the first key of their path, so that only keys that a pod contains are checked."""
-    keys = dict.fromkeys(row.path.partition(".")[0] for row in rows)
-    return {key: [row for row in rows if row.path.partition(".")[0] == key] for key in keys}
+def _index_by_key(fields: _Fields) -> Mapping[str, _Fields]:
+    """Return the fields by the first key of their path, so that only keys that a pod contains are checked."""
+    keys = {path: path.partition(".")[0] for path in fields}
+    return {key: {path: fields[path] for path in fields if keys[path] == key} for key in keys.values()}
 
 
-_BY_POD_KEY: Final = _index_by_key(OF_PODS)
-_BY_CONTAINER_KEY: Final = _index_by_key(OF_CONTAINERS)
+_BY_POD_KEY: Final = _index_by_key(_OF_PODS)
+_BY_CONTAINER_KEY: Final = _index_by_key(_OF_CONTAINERS)
 
 
 class PodPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +87,7 @@ class PodPart(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-# The path in `_RestrictedField` with the value, the message, and the path in the task template.
+# The path in the tables above with the value, the message, and the path in the task template.
 _Finding: TypeAlias = tuple[tuple[str, Any], str, str]
 
 
@@ -125,17 +108,14 @@ def check_baseline(
     violations_by_source = [(source, [*_iter_violations(source)]) for source in sources]
     decided: set[tuple[str, Any]] = set()
     if any(violations for _, violations in violations_by_source):
-        decided = _list_decided(platform_part, _build_settings_part(settings))
+        parts = (platform_part, _build_settings_part(settings))
+        decided = {what for part in parts for what, _, _ in _iter_violations(part)}
     accounts = _list_service_accounts(platform_part, run, settings)
     for source, violations in violations_by_source:
         for what, message, path in violations:
             if what not in decided:
                 yield _problem(path, what[1], message)
         yield from _check_service_account(source, accounts)
-
-
-def _list_decided(*parts: PodPart) -> set[tuple[str, Any]]:
-    return {what for part in parts for what, _, _ in _iter_violations(part)}
 
 
 def _build_settings_part(settings: Settings) -> PodPart:
@@ -149,7 +129,7 @@ def _build_settings_part(settings: Settings) -> PodPart:
 
 def _iter_violations(source: PodPart) -> Iterator[_Finding]:
     yield from _iter_part_violations(_BY_POD_KEY, source.spec, source.path)
-    for kind in CONTAINERS:
+    for kind in _CONTAINERS:
         for index, container in enumerate(source.spec.get(kind, ())):
             yield from _iter_part_violations(_BY_CONTAINER_KEY, container, f"{source.path}.{kind}[{index}]")
     for name, value in source.annotations.items():
@@ -161,13 +141,12 @@ def _iter_violations(source: PodPart) -> Iterator[_Finding]:
             )
 
 
-def _iter_part_violations(
-    rows: Mapping[str, Sequence[_RestrictedField]], part: Fields, path: str
-) -> Iterator[_Finding]:
-    for row in (row for key in part for row in rows.get(key, ())):
-        for place, value in _iter_values(part, row.path.split("."), path):
-            if value and value not in row.admitted:
-                yield (row.path, value), row.message, place
+def _iter_part_violations(fields: Mapping[str, _Fields], part: Fields, path: str) -> Iterator[_Finding]:
+    for key in part:
+        for field, (message, admitted) in fields.get(key, {}).items():
+            for place, value in _iter_values(part, field.split("."), path):
+                if value and value not in admitted:
+                    yield (field, value), message, place
 
 
 def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:

@@ -89,7 +89,7 @@ def request(template, section=None, *known, run: Attempt = RUN) -> PodRequest:
 
 def pod(template, section=None, *known, run: Attempt = RUN, group: ReplicaGroup = WORKER):
     """Return the pod template of one group."""
-    (made,) = build_pod_templates(request(template, section, *known, run=run), [group])
+    (made,), _ = build_pod_templates(request(template, section, *known, run=run), [group])
     return made
 
 

@@ -22,7 +22,7 @@ from pods import (
 )
 
 from backend_plugin.core.job import Placement, Resources
-from backend_plugin.core.manifest.pod import find_warnings
+from backend_plugin.core.manifest.pod import build_pod_templates
 
 GPUS = Resources(limits={"nvidia.com/gpu": "8"})
 EVERYTHING = {
@@ -248,7 +248,8 @@ def test_pod_template_without_a_container_is_rejected(template):
 
 def fields_warned_of(*known, name: str = "named") -> list[str]:
     task = request(container({"metadata": {"podTemplateName": name}}), {"default-pod-template-name": "base"})
-    return [each.field for each in find_warnings(structs.replace(task, pod_templates=known), [WORKER])]
+    _, warnings = build_pod_templates(structs.replace(task, pod_templates=known), [WORKER])
+    return [each.field for each in warnings]
 
 
 def test_unknown_fields_of_a_pod_template_are_warned_about():
