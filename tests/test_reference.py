@@ -23,7 +23,7 @@ from backend_plugin.core.settings import (
     platform_parsers,
     value_parsers,
 )
-from backend_plugin.core.settings.logs import LogTemplate
+from backend_plugin.core.settings.judging import LogTemplate
 from backend_plugin.shell.settings import SettingsSources, load_settings, machine_parsers
 from backend_plugin.shell.settings.loader import KEYS, get_flag, get_variable
 from flytekitplugins.kfpytorch import CleanPodPolicy, RestartPolicy

@@ -12,7 +12,7 @@ from typing import Final
 from backend_plugin.cli.cluster_options import is_pattern
 from backend_plugin.cli.serve_settings import Configuration
 from backend_plugin.core.settings import Settings
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import LogLinkSettings, LogTemplate
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.kube.clock import get_local_time
 from backend_plugin.kube.options import KubernetesOptions

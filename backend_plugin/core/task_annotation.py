@@ -1,7 +1,6 @@
 """The annotation that stores the task and attempt of a job, so that any server can derive its phase."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -55,9 +54,8 @@ def encode_deadline(seconds: int) -> str:
 
 def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | None:
     """Return the task's data in a job's annotations, as `encode` wrote it; None if missing or invalid."""
-    written = annotations.get(ANNOTATION, "")
     try:
-        decoded = _DECODER.decode(written)
+        decoded = _DECODER.decode(annotations.get(ANNOTATION, ""))
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     identity: dict[str, Any] = {name: intern_text(getattr(decoded, name)) for name in _OF_RUN}
@@ -71,28 +69,11 @@ def read(annotations: Mapping[str, str], namespace: str) -> TaskAnnotation | Non
             annotations=_NONE,
             environment=_NONE,
         ),
-        deadlines=_get_deadlines(*[getattr(decoded, name) for name in _OF_DEADLINES]),
-        task_config=_get_task_config(*decoded.task_config.items())
-        if len(written) < _SHORT
-        else decoded.task_config,
+        deadlines=Deadlines(**{name: getattr(decoded, name) for name in _OF_DEADLINES}),
+        task_config=decoded.task_config,
     )
 
 
-# ---- values that most jobs have in common: short ones are cached, so that equal ones share memory
-
-
-@lru_cache(maxsize=256)
-def _get_deadlines(*seconds: int | None) -> Deadlines:
-    return Deadlines(**dict(zip(_OF_DEADLINES, seconds, strict=True)))
-
-
-@lru_cache(maxsize=1_024)
-def _get_task_config(*entries: tuple[str, str]) -> Mapping[str, str]:
-    return dict(entries)
-
-
-_SHORT: Final = 2_048
-"""The length of an annotation, in characters, below which its task config is cached."""
 _NONE: Final[Mapping[str, str]] = {}
 _DECODER: Final = msgspec.json.Decoder(_AnnotationJson)
 _OF_RUN: Final = (

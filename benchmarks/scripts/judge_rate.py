@@ -13,7 +13,7 @@ from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import LogLinkSettings, LogTemplate
 from benchmarks.scripts.job_kinds import DEFAULT, KINDS, JobKind
 from benchmarks.scripts.rate import BATCH, measure_rate
 

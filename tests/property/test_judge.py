@@ -13,8 +13,7 @@ from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.verdict import Phase, Verdict, is_retryable
 from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import JudgingSettings, LogLinkSettings, LogTemplate
 from kfpytorch_common.causes import Cause
 
 ORDER = {phase: position for position, phase in enumerate(Phase)}

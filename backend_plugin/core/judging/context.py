@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backend_plugin.core.job import Attempt, Deadlines
-from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings
+from backend_plugin.core.settings.judging import JudgingSettings, LogLinkSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

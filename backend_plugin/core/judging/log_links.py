@@ -12,7 +12,7 @@ from msgspec import structs
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.observed import Job, Pod, ReplicaSpec
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import LogLinkSettings, LogTemplate
 
 
 class LogLink(msgspec.Struct, frozen=True, kw_only=True, gc=False):

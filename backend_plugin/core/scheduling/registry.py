@@ -11,7 +11,7 @@ from typing import Final
 from backend_plugin.core.observed import PodGroup
 from backend_plugin.core.scheduling.adapter import SchedulerAdapter, SchedulingFields
 from backend_plugin.core.scheduling.gang import GangSpec
-from backend_plugin.core.scheduling.schedulers import coscheduling, in_tree, kai, kueue, volcano, yunikorn
+from backend_plugin.core.scheduling.schedulers import coscheduling, kai, kueue, volcano, yunikorn
 from backend_plugin.core.scheduling.status_parser import StatusParser
 from backend_plugin.core.values import Manifest
 
@@ -37,10 +37,7 @@ ADMISSION_SCHEDULER: Final = next(name for name, each in list_schedulers().items
 """The scheduler whose queues admit jobs before another scheduler places their pods."""
 ADMISSION_ADAPTER: Final = list_schedulers()[ADMISSION_SCHEDULER]
 
-STATUS_PARSERS: Final[Sequence[StatusParser]] = (
-    *(each.status_parser for each in list_schedulers().values()),
-    in_tree.STATUS_PARSER,
-)
+STATUS_PARSERS: Final[Sequence[StatusParser]] = [each.status_parser for each in list_schedulers().values()]
 """The status parsers of all schedulers. All apply, because a job may be older than the current settings."""
 
 IN_TREE: Final = "in-tree"

@@ -92,8 +92,8 @@ def convert_to_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def derive_parsers(
-    record: Any, by_type: Mapping[Any, Parser], by_field: Mapping[str, Parser] | None = None
-) -> dict[str, Parser]:
+    record: Any, by_type: Mapping[Any, Parser], by_field: "Parsers | None" = None
+) -> dict[str, "Parser | Parsers | NamedSections"]:
     """Return the parsers for the fields of the dataclass `record` by settings key.
 
     The key is the field's name with ``-`` for ``_``. The type of the field selects its parser in `by_type`; a

@@ -1,4 +1,4 @@
-"""The timeouts of a job, and the causes of its exit codes.
+"""The settings for the Flyte phase of a job: timeouts, causes of exit codes, and log links.
 
 In the settings file, durations have Go's form (``3m``).
 """
@@ -6,6 +6,9 @@ In the settings file, durations have Go's form (``3m``).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from kfpytorch_common.causes import Cause
 
@@ -36,3 +39,38 @@ class JudgingSettings:
     """The time for a restarted replica to end after the job succeeded; later, its old error fails the job."""
     exit_codes: Mapping[int, Cause] = field(default_factory=dict)
     """The causes of exit codes on this platform, which override the default table."""
+
+
+class LogTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The template of a log link, with the fields that such a template has in Flyte's settings."""
+
+    name: str = ""
+    display_name: str = ""
+    template_uris: tuple[str, ...] = ()
+    dynamic_template_uris: tuple[str, ...] = ()
+    message_format: str = "UNKNOWN"
+    """``UNKNOWN``, ``CSV`` or ``JSON``."""
+    show_while_pending: bool = False
+    hide_once_finished: bool = False
+    scheme: Any = msgspec.UNSET
+    """A key that Flyte ignores, but that existing files contain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLinkSettings:
+    """The keys of ``plugins.logs`` that Flyte's own plugins use, with ``_`` instead of ``-``."""
+
+    kubernetes_enabled: bool = False
+    kubernetes_url: str = ""
+    kubernetes_template_uri: str = ""
+    cloudwatch_enabled: bool = False
+    cloudwatch_region: str = ""
+    cloudwatch_log_group: str = ""
+    cloudwatch_template_uri: str = ""
+    stackdriver_enabled: bool = False
+    gcp_project: str = ""
+    stackdriver_logresourcename: str = ""
+    stackdriver_template_uri: str = ""
+    templates: tuple[LogTemplate, ...] = ()
+    dynamic_log_links: Mapping[str, LogTemplate] = field(default_factory=dict)
+    """Links for tasks whose ``config`` names them under ``link_type``."""

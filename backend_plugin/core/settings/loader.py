@@ -1,8 +1,8 @@
 """The loader of `Settings` from a decoded YAML mapping.
 
 The type of a setting's field in `model` selects its parser from `_BY_TYPE`. A new key of Flyte's section,
-``plugins.k8s``, needs a row in `_FLYTES` only if the parser of its type does not fit. A new key directly in
-``plugins.k8s.kfpytorch``, the section of this project, needs a row in `_OURS`.
+``plugins.k8s``, or of the section of this project, ``plugins.k8s.kfpytorch``, needs a row in `_FLYTES` or
+`_OURS` only if the parser of its type does not fit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,7 @@ from backend_plugin.core.errors import InvalidSettings
 from backend_plugin.core.scheduling import gang_settings
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import engine, platform_parsers, value_parsers
-from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import JudgingSettings, LogLinkSettings, LogTemplate
 from backend_plugin.core.settings.model import (
     TRAINING_ENV,
     PluginSettings,
@@ -43,6 +42,7 @@ _OF_OTHERS: Final = frozenset({
 # The parsers of fields by their type.
 _BY_TYPE: Final[Mapping[Any, engine.Parser]] = {
     bool: value_parsers.boolean,
+    int: platform_parsers.times,
     str: value_parsers.text,
     timedelta: value_parsers.duration,
     Quantity: value_parsers.quantity,
@@ -97,25 +97,22 @@ _GANG: Final[engine.Parsers] = {
         {key: parser for key, parser in _OF_GANGS.items() if key != "scheduler"}
     ),
 }
-_OURS: Final[engine.Parsers] = {
-    "gang": _GANG,
-    "pod-security": engine.derive_parsers(PodSecuritySettings, _BY_TYPE),
-    "timeouts": _TIMEOUTS,
-    "logs": engine.derive_parsers(LogLinkSettings, _BY_TYPE),
-    "exit-codes": platform_parsers.causes_by_exit_code,
-    "dialect": platform_parsers.dialect,
-    "dialect-by-domain": platform_parsers.dialects,
-    "dialect-by-namespace": platform_parsers.dialects,
-    "dialect-by-project": platform_parsers.dialects,
-    "max-disruptions": platform_parsers.times,
-    "dataset-initializer-image": value_parsers.text,
-    "model-initializer-image": value_parsers.text,
-    "pod-template-namespace": value_parsers.text,
-    "training-env": value_parsers.text_map,
-    "ttl-after-finished": value_parsers.duration,
-    "task-resources": engine.derive_parsers(TaskResources, _BY_TYPE),
-}
-
+_OURS: Final = engine.derive_parsers(
+    PluginSettings,
+    _BY_TYPE,
+    {
+        "gang": _GANG,
+        "pod-security": engine.derive_parsers(PodSecuritySettings, _BY_TYPE),
+        "timeouts": _TIMEOUTS,
+        "logs": engine.derive_parsers(LogLinkSettings, _BY_TYPE),
+        "task-resources": engine.derive_parsers(TaskResources, _BY_TYPE),
+        "exit-codes": platform_parsers.causes_by_exit_code,
+        "dialect": platform_parsers.dialect,
+        "dialect-by-domain": platform_parsers.dialects,
+        "dialect-by-namespace": platform_parsers.dialects,
+        "dialect-by-project": platform_parsers.dialects,
+    },
+)
 _ALL: Final[engine.Parsers] = {
     **_FLYTES,
     **dict.fromkeys(_GRACES, value_parsers.duration),

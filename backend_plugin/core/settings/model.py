@@ -8,8 +8,7 @@ from typing import Final
 
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.scheduling.gang_settings import GangSettings
-from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings
+from backend_plugin.core.settings.judging import JudgingSettings, LogLinkSettings
 from backend_plugin.core.values import Manifest
 from kfpytorch_common import data_sources
 from kfpytorch_common.quantity import Quantity, parse

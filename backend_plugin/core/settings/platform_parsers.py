@@ -11,7 +11,7 @@ from backend_plugin.core import pod_rules, schema_check
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.pod_rules.containers import PULL_POLICIES
 from backend_plugin.core.settings.engine import InvalidSettingValue, Parser
-from backend_plugin.core.settings.logs import LogTemplate
+from backend_plugin.core.settings.judging import LogTemplate
 from backend_plugin.core.settings.model import PodSecurityMode
 from backend_plugin.core.settings.value_parsers import (
     build_choice_parser,

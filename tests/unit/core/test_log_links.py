@@ -14,7 +14,7 @@ from backend_plugin.core.judging.log_links import LogLink, build_links
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import LogLinkSettings, LogTemplate
 
 RUN = Attempt(output_prefix="s3://b/x", project="p", domain="d", execution="e", node_id="n0", attempt=1, task_project="tp", task_domain="td", task_name="t", task_version="v", namespace="ns")  # fmt: skip
 POD = pod("worker-0", container={"containerID": "containerd://abc"}, metadata={"uid": "u1"})

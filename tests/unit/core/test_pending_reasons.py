@@ -46,11 +46,6 @@ def test_pending_reason_of_members_precedes_that_of_their_pod_group():
     assert result.message.splitlines()[1].startswith("PodGroup j: ")
 
 
-def test_scheduled_pod_group_of_kubernetes_has_no_pending_reason():
-    scheduled = group("scheduling.k8s.io", condition("PodGroupInitiallyScheduled"))
-    assert "waits" not in verdict(job(started=None), pod_groups=[scheduled]).info
-
-
 @pytest.mark.parametrize(("name", "cause"), [("init-pytorch", None), ("download", "user-error")])
 def test_repeatedly_failing_init_container_has_a_pending_reason(name, cause):
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}

@@ -8,8 +8,7 @@ from backend_plugin.core.errors import InvalidSettings, Problem
 from backend_plugin.core.settings import PluginSettings, Settings, TaskResources, loader, platform_parsers
 from backend_plugin.core.settings import value_parsers as parsers
 from backend_plugin.core.settings.engine import InvalidSettingValue
-from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import JudgingSettings, LogLinkSettings, LogTemplate
 from kfpytorch_common.causes import Cause
 from kfpytorch_common.quantity import parse
 

@@ -24,8 +24,7 @@ from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import build_start_patch, judge
 from backend_plugin.core.reading import parse_time
-from backend_plugin.core.settings.judging import JudgingSettings
-from backend_plugin.core.settings.logs import LogLinkSettings, LogTemplate
+from backend_plugin.core.settings.judging import JudgingSettings, LogLinkSettings, LogTemplate
 
 ENDED = [build_ended(0, finished=80), build_ended(1, finished=90)]
 ANNOTATION = "kfpytorch.flyte.org/run-start"
