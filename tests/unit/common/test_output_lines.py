@@ -72,24 +72,21 @@ def test_plain_format_keeps_the_line_count_and_removes_redrawn_lines(lines: byte
     assert (format_plain(lines).count(b"\n"), b"\r" in format_plain(lines)) == (lines.count(b"\n"), False)
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (b"\x1b[1;31merror\x1b[0m: no\n", b"error: no\n"),
-        (b"\x1b[?25l\x1b[2K\x1b[1A\x1b[38;5;12mbar\x1b[?25h\n", b"bar\n"),
-        (b"\x1b[38:2::1:2:3mcolon\x1b[0m\n", b"colon\n"),
-        (b"\x1b]0;a title\x07text\n", b"text\n"),
-        (b"\x1b]8;;http://x\x1b\\a link\x1b]8;;\x1b\\\n", b"a link\n"),
-        (b"  1%|\r 50%|\r100%|\n", b"100%|\n"),
-        (b"  1%|\r100%|\r\n", b"100%|\n"),
-        (b"  1%|\r100%|\r", b"100%|"),
-        (b"one\n 1%|\r 2%|\ntwo\n", b"one\n 2%|\ntwo\n"),
-        (b"\r\n\r\n", b"\n\n"),
-        (b"\xff\xfe not utf-8 \xc3\n", b"\xff\xfe not utf-8 \xc3\n"),
-    ],
-)
-def test_plain_format_keeps_the_last_visible_text(lines: bytes, expected: bytes) -> None:
-    assert format_plain(lines) == expected
+def test_plain_format_keeps_the_last_visible_text() -> None:
+    expected = {
+        b"\x1b[1;31merror\x1b[0m: no\n": b"error: no\n",
+        b"\x1b[?25l\x1b[2K\x1b[1A\x1b[38;5;12mbar\x1b[?25h\n": b"bar\n",
+        b"\x1b[38:2::1:2:3mcolon\x1b[0m\n": b"colon\n",
+        b"\x1b]0;a title\x07text\n": b"text\n",
+        b"\x1b]8;;http://x\x1b\\a link\x1b]8;;\x1b\\\n": b"a link\n",
+        b"  1%|\r 50%|\r100%|\n": b"100%|\n",
+        b"  1%|\r100%|\r\n": b"100%|\n",
+        b"  1%|\r100%|\r": b"100%|",
+        b"one\n 1%|\r 2%|\ntwo\n": b"one\n 2%|\ntwo\n",
+        b"\r\n\r\n": b"\n\n",
+        b"\xff\xfe not utf-8 \xc3\n": b"\xff\xfe not utf-8 \xc3\n",
+    }
+    assert {lines: format_plain(lines) for lines in expected} == expected
 
 
 def feed_all(chunks: list[bytes]) -> bytes:
@@ -103,22 +100,19 @@ def test_terminal_output_does_not_depend_on_the_chunks(chunks: list[bytes]) -> N
     assert feed_all(chunks) == feed_all([b"".join(chunks)])
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (b"one\ntwo\n", b"[r0] one\n[r0] two\n"),
-        (b"prompt> ", b"[r0] prompt> "),
-        (b"\n\nx", b"\n\n[r0] x"),
-        (b"\r 1%|\r 2%|\n", b"\r[r0]  1%|\r[r0]  2%|\n"),
-        (b"\x1b[31mred\x1b[0m\n", b"\x1b[31m[r0] red\x1b[0m\n"),
-        (b"a\x1b[1A\r\x1b[2Kb", b"[r0] a\x1b[1A\r\x1b[2K[r0] b"),
-        (b"caf\xc3\xa9 \xff\n", b"[r0] caf\xc3\xa9 \xff\n"),
+def test_prefix_precedes_the_first_visible_character() -> None:
+    expected = {
+        b"one\ntwo\n": b"[r0] one\n[r0] two\n",
+        b"prompt> ": b"[r0] prompt> ",
+        b"\n\nx": b"\n\n[r0] x",
+        b"\r 1%|\r 2%|\n": b"\r[r0]  1%|\r[r0]  2%|\n",
+        b"\x1b[31mred\x1b[0m\n": b"\x1b[31m[r0] red\x1b[0m\n",
+        b"a\x1b[1A\r\x1b[2Kb": b"[r0] a\x1b[1A\r\x1b[2K[r0] b",
+        b"caf\xc3\xa9 \xff\n": b"[r0] caf\xc3\xa9 \xff\n",
         # An escape sequence is not split.
-        (b"\x1b]8;;http://x\x1b\\link", b"\x1b]8;;http://x\x1b\\[r0] link"),
-        (b"\x1b]0;title\x07text", b"\x1b]0;title\x07[r0] text"),
-        (b"\x1b[38:2::1:2:3mcolour", b"\x1b[38:2::1:2:3m[r0] colour"),
-        (b"\x1b[>4;1mkeys", b"\x1b[>4;1m[r0] keys"),
-    ],
-)
-def test_prefix_precedes_the_first_visible_character(text: bytes, expected: bytes) -> None:
-    assert feed_all([text]) == expected
+        b"\x1b]8;;http://x\x1b\\link": b"\x1b]8;;http://x\x1b\\[r0] link",
+        b"\x1b]0;title\x07text": b"\x1b]0;title\x07[r0] text",
+        b"\x1b[38:2::1:2:3mcolour": b"\x1b[38:2::1:2:3m[r0] colour",
+        b"\x1b[>4;1mkeys": b"\x1b[>4;1m[r0] keys",
+    }
+    assert {text: feed_all([text]) for text in expected} == expected

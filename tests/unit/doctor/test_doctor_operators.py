@@ -236,37 +236,36 @@ def runs(image: str, label: str = "", *beside: str, args: tuple[str, ...] = ()) 
     return build_object("d", "n", metadata={"labels": labels}, spec=spec)
 
 
-@pytest.mark.parametrize(
-    ("image", "label", "version"),
-    [
-        ("h:5000/training-operator:v1.9.3", "", (1, 9, 3)),
-        ("training-operator:1.9", "", (1, 9, 0)),
-        ("training-operator:v1.9.3-rc1@sha256:12", "1.0.0", (1, 9, 3)),
-        ("training-operator@sha256:12", "1.8.1", (1, 8, 1)),
-        ("training-operator:latest", "v1.7", (1, 7, 0)),
-        ("h:5000/training-operator", "", None),
-    ],
-)
-def test_version_is_read_from_the_tag_or_else_the_label(image, label, version) -> None:
-    assert deployments.find_version(runs(image, label)) == version
+def test_version_is_read_from_the_tag_or_else_the_label() -> None:
+    expected = {
+        ("h:5000/training-operator:v1.9.3", ""): (1, 9, 3),
+        ("training-operator:1.9", ""): (1, 9, 0),
+        ("training-operator:v1.9.3-rc1@sha256:12", "1.0.0"): (1, 9, 3),
+        ("training-operator@sha256:12", "1.8.1"): (1, 8, 1),
+        ("training-operator:latest", "v1.7"): (1, 7, 0),
+        ("h:5000/training-operator", ""): None,
+    }
+    assert {
+        (image, label): deployments.find_version(runs(image, label)) for image, label in expected
+    } == expected
 
 
-@pytest.mark.parametrize(
-    ("image", "label", "version"),
-    [
-        ("h:5000/flyte-binary:v1.16.8", "", (1, 16, 8)),
-        ("flyte-binary:v1.16.0", "1.16.0", (1, 16, 0)),
+def test_flyte_version_is_read_from_its_own_tag_or_a_non_chart_label() -> None:
+    expected = {
+        ("h:5000/flyte-binary:v1.16.8", ""): (1, 16, 8),
+        ("flyte-binary:v1.16.0", "1.16.0"): (1, 16, 0),
         # Newer charts have this label too.
-        ("flyte-binary@sha256:12", "1.16.0", None),
-        ("flyte-binary@sha256:12", "1.16.7", (1, 16, 7)),
-        ("flyte-binary:latest", "v1.15.0", (1, 15, 0)),
+        ("flyte-binary@sha256:12", "1.16.0"): None,
+        ("flyte-binary@sha256:12", "1.16.7"): (1, 16, 7),
+        ("flyte-binary:latest", "v1.15.0"): (1, 15, 0),
         # The patch number is not known.
-        ("flyte-binary:1.16", "", None),
-        ("flyte-binary:latest", "1.16", None),
-    ],
-)
-def test_flyte_version_is_read_from_its_own_tag_or_a_non_chart_label(image, label, version) -> None:
-    assert deployments.find_flyte_version(runs(image, label, "cloud-sql-proxy:2.8.0")) == version
+        ("flyte-binary:1.16", ""): None,
+        ("flyte-binary:latest", "1.16"): None,
+    }
+    assert {
+        (image, label): deployments.find_flyte_version(runs(image, label, "cloud-sql-proxy:2.8.0"))
+        for image, label in expected
+    } == expected
 
 
 def test_webhook_of_flyte_core_is_not_a_second_propeller() -> None:
