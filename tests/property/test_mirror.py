@@ -5,34 +5,24 @@ from flytekit import Resources
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flytekitplugins.kfpytorch as kf
 from backend_plugin.core import job, train_job_options
 from backend_plugin.core.job import TrainingJob
-from flytekitplugins.kfpytorch import (
-    CleanPodPolicy,
-    Elastic,
-    Gang,
-    Master,
-    PyTorch,
-    RestartPolicy,
-    RunPolicy,
-    TrainJob,
-    Worker,
-)
 from flytekitplugins.kfpytorch.custom import encode_elastic, encode_pytorch
 
 COUNTS = st.none() | st.integers(0, 2**31 - 1)
 NAMES = st.none() | st.text("aZ0-.é", min_size=1)
 POLICIES = {
     None: "Never",
-    RestartPolicy.NEVER: "Never",
-    RestartPolicy.FAILURE: "OnFailure",
-    RestartPolicy.ALWAYS: "Always",
+    kf.RestartPolicy.NEVER: "Never",
+    kf.RestartPolicy.FAILURE: "OnFailure",
+    kf.RestartPolicy.ALWAYS: "Always",
 }
 CLEANS = {
     None: "None",
-    CleanPodPolicy.NONE: "None",
-    CleanPodPolicy.RUNNING: "Running",
-    CleanPodPolicy.ALL: "All",
+    kf.CleanPodPolicy.NONE: "None",
+    kf.CleanPodPolicy.RUNNING: "Running",
+    kf.CleanPodPolicy.ALL: "All",
 }
 ROLE = {
     "image": NAMES,
@@ -43,7 +33,7 @@ ROLE = {
     "priority_class_name": st.none() | st.text("ab0", min_size=1, max_size=253),
 }
 RUNS = st.none() | st.builds(
-    RunPolicy,
+    kf.RunPolicy,
     clean_pod_policy=st.sampled_from([*CLEANS]),
     ttl_seconds_after_finished=COUNTS,
     active_deadline_seconds=COUNTS,
@@ -52,17 +42,17 @@ RUNS = st.none() | st.builds(
 BEYOND = {
     "run_policy": RUNS,
     "gang": st.none()
-    | st.builds(Gang, queue=NAMES, scheduler=NAMES, queue_timeout_seconds=st.none() | st.integers(1, 99)),
-    "train_job": st.none() | st.builds(TrainJob, runtime=st.none() | st.text("az0", min_size=1)),
+    | st.builds(kf.Gang, queue=NAMES, scheduler=NAMES, queue_timeout_seconds=st.none() | st.integers(1, 99)),
+    "train_job": st.none() | st.builds(kf.TrainJob, runtime=st.none() | st.text("az0", min_size=1)),
 }
 PYTORCHES = st.builds(
-    PyTorch,
-    master=st.builds(Master, **ROLE),
-    worker=st.builds(Worker, replicas=st.integers(0, 100_000), **ROLE),
+    kf.PyTorch,
+    master=st.builds(kf.Master, **ROLE),
+    worker=st.builds(kf.Worker, replicas=st.integers(0, 100_000), **ROLE),
     **BEYOND,
 )
 ELASTICS = st.builds(
-    Elastic,
+    kf.Elastic,
     nnodes=st.integers(2, 99) | st.tuples(st.integers(1, 9), st.integers(9, 99)).map("{0[0]}:{0[1]}".format),
     nproc_per_node=st.integers(1, 16),
     max_restarts=st.integers(0, 9),
@@ -85,7 +75,7 @@ def build_group(role: job.ReplicaRole, spec, replicas: int) -> job.ReplicaGroup:
 
 
 def build_job(config, groups, **fields) -> TrainingJob:
-    policy = config.run_policy or RunPolicy()
+    policy = config.run_policy or kf.RunPolicy()
     options = vars(config.train_job) if config.train_job else {}
     options = {name: value for name, value in options.items() if value is not None}
     return TrainingJob(

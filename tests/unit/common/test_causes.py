@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfpytorch_common.causes import (
-    Cause,
-    Failure,
-    classify,
-    get_remedy,
-    is_consequence,
-    is_unexplained,
-    select_root_cause,
-)
+from kfpytorch_common import causes
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
 LOST = "Connection closed by peer [127.0.0.1]:9654. This is typically caused by a remote worker crashing."
@@ -24,12 +16,12 @@ WATCHDOG = (
 )
 
 
-def failure(exception: str = "", message: str = "", **fields: Any) -> Failure:
+def failure(exception: str = "", message: str = "", **fields: Any) -> causes.Failure:
     how = {"rank": 0, "replica": "worker-0", "exit_code": 1, "time_ns": 0, **fields}
-    return Failure(exception=exception, message=message, **how)
+    return causes.Failure(exception=exception, message=message, **how)
 
 
-def raised_by_torch(exception: str, message: str, **fields: Any) -> Failure:
+def raised_by_torch(exception: str, message: str, **fields: Any) -> causes.Failure:
     return failure(exception, message, from_torch=True, **fields)
 
 
@@ -68,8 +60,8 @@ NO_CONSEQUENCES = [
 
 def test_only_torch_errors_about_a_lost_peer_are_consequences() -> None:
     for exception, message in CONSEQUENCES:
-        assert is_consequence(raised_by_torch(exception, message)), message
-    assert [each for each in NO_CONSEQUENCES if is_consequence(each)] == []
+        assert causes.is_consequence(raised_by_torch(exception, message)), message
+    assert [each for each in NO_CONSEQUENCES if causes.is_consequence(each)] == []
 
 
 # Failures in order, from the root cause to the least informative one.
@@ -88,31 +80,31 @@ ORDERED = [
 
 @given(st.lists(st.sampled_from(range(len(ORDERED))), min_size=1, unique=True))
 def test_root_cause_does_not_depend_on_the_order_of_failures(places: list[int]) -> None:
-    assert select_root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
+    assert causes.select_root_cause(ORDERED[place] for place in places) == ORDERED[min(places)]
 
 
-CAUSES: list[tuple[Cause, list[Failure]]] = [
-    (Cause.OOM_GPU, [
+CAUSES: list[tuple[causes.Cause, list[causes.Failure]]] = [
+    (causes.Cause.OOM_GPU, [
         raised_by_torch("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB."),
         raised_by_torch("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 MiB"),
         raised_by_torch("OutOfMemoryError", "HIP out of memory. Tried to allocate 2 GiB"),
         raised_by_torch("AcceleratorError", "CUDA error: out of memory\nCUDA kernel errors might"),
     ]),
-    (Cause.OOM_HOST, [
+    (causes.Cause.OOM_HOST, [
         failure("RuntimeError", "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
         failure(exit_code=-signal.SIGKILL),
     ]),
-    (Cause.NCCL_TIMEOUT, [
+    (causes.Cause.NCCL_TIMEOUT, [
         raised_by_torch("DistBackendError", WATCHDOG),
         raised_by_torch("RuntimeError", f"NCCL communicator was aborted on rank 0. Original reason for failure was: {WATCHDOG}"),
     ]),
-    (Cause.HANG, [
+    (causes.Cause.HANG, [
         *(raised_by_torch(*CONSEQUENCES[each]) for each in (2, 4, 5)),
         raised_by_torch("DistNetworkError", "The client socket has timed out after 60000ms while trying to connect to (train-master-0, 23456)."),
         failure("RendezvousFailed", "1 of 2 nodes came"),
     ]),
-    (Cause.PREEMPTED, [failure(exit_code=-signal.SIGTERM)]),
-    (Cause.USER_ERROR, [
+    (causes.Cause.PREEMPTED, [failure(exit_code=-signal.SIGTERM)]),
+    (causes.Cause.USER_ERROR, [
         failure(exit_code=-signal.SIGSEGV),
         failure(exit_code=3),
         failure("SystemExit", "the function called sys.exit(3)", exit_code=3),
@@ -124,8 +116,8 @@ CAUSES: list[tuple[Cause, list[Failure]]] = [
 
 
 @pytest.mark.parametrize(("cause", "failures"), CAUSES, ids=lambda each: getattr(each, "value", ""))
-def test_failure_is_classified_with_a_cause(cause: Cause, failures: list[Failure]) -> None:
-    assert [each for each in failures if classify(each) is not cause] == []
+def test_failure_is_classified_with_a_cause(cause: causes.Cause, failures: list[causes.Failure]) -> None:
+    assert [each for each in failures if causes.classify(each) is not cause] == []
 
 
 def test_signal_has_its_name() -> None:
@@ -164,49 +156,49 @@ def loader(how: str) -> str:
     return f"DataLoader worker (pid 12) is killed by signal: {how}. "
 
 
-def lost(*, after: str = "") -> Failure:
+def lost(*, after: str = "") -> causes.Failure:
     message = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
     link = "The above exception was the direct cause of the following exception:"
     chain = f"RuntimeError: {after}\n\n{link}\n\n" if after else ""
     return raised_by_torch("RuntimeError", message, traceback=f"{chain}RuntimeError: {message}\n")
 
 
-def spawned(name: str) -> Failure:
+def spawned(name: str) -> causes.Failure:
     return failure("ProcessExitedException", f"process 1 terminated with signal {name}")
 
 
 WITHIN = {
-    "a bus error": (failure(exit_code=-7), Cause.USER_ERROR, SHARED),
-    "a loader's worker is killed": (failure("RuntimeError", loader("Killed")), Cause.OOM_HOST, KILLED),
-    "a loader's worker crashes": (failure("RuntimeError", loader("Segmentation fault")), Cause.USER_ERROR, CRASHED),
-    "a loader's worker lacks shared memory": (failure("RuntimeError", loader("Bus error")), Cause.USER_ERROR, SHARED),
-    "a loader's worker gets SIGTERM": (failure("RuntimeError", loader("Terminated")), Cause.USER_ERROR, ""),
-    "a loader's worker is gone": (lost(), Cause.USER_ERROR, GONE),
-    "a loader's worker is gone after a kill": (lost(after=loader("Killed")), Cause.OOM_HOST, KILLED),
-    "a loader's worker left": (failure("RuntimeError", "DataLoader worker (pid 7) exited unexpectedly with exit code 3."), Cause.USER_ERROR, ""),
-    "a pool's process is gone": (failure("BrokenProcessPool", "A process in the process pool was terminated abruptly while the future was running or pending."), Cause.USER_ERROR, GONE),
-    "a spawned process is killed": (spawned("SIGKILL"), Cause.OOM_HOST, KILLED),
-    "torchrun's first was killed": (failure(message=TORCHRUN.format(code=-9, other=-9)), Cause.OOM_HOST, KILLED),
-    "torchrun's first crashed": (failure(message=TORCHRUN.format(code=-11, other=-9)), Cause.USER_ERROR, CRASHED),
-    "torchrun killed the others": (failure(message=TORCHRUN.format(code=1, other=-9)), Cause.USER_ERROR, ""),
-    "torchrun as an exception": (failure("ChildFailedError", TORCHRUN.format(code=1, other=-9)), Cause.USER_ERROR, ""),
-    "a number that is no signal": (failure(message=TORCHRUN.format(code=-99, other=-9)), Cause.USER_ERROR, ""),
-    "memory refused to Python": (failure("MemoryError", ""), Cause.OOM_HOST, REFUSED),
-    "memory refused to numpy": (failure("numpy.core._exceptions._ArrayMemoryError", "Unable to allocate"), Cause.OOM_HOST, REFUSED),
-    "memory refused by the system": (failure("OSError", "[Errno 12] Cannot allocate memory"), Cause.OOM_HOST, REFUSED),
-    "memory refused to a map": (failure("RuntimeError", "unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"), Cause.OOM_HOST, REFUSED),
-    "memory refused to native code": (failure(exit_code=-6, message=ABORTED.format("std::bad_alloc", "std::bad_alloc")), Cause.OOM_HOST, REFUSED),
-    "native code that gave up": (failure(exit_code=-6, message=ABORTED.format("std::logic_error", "x")), Cause.USER_ERROR, "native code aborted the process; its last output is in the log"),
-    "a GPU's memory, in C++'s words": (failure("MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: x.hpp: cudaErrorMemoryAllocation out of memory"), Cause.OOM_GPU, GPU),
-    "a log that had other troubles": (failure(exit_code=3, message=f"std::bad_alloc\nCUDA out of memory\n{loader('Killed')}"), Cause.USER_ERROR, ""),
-    "a message about memory": (failure("ValueError", "caught a MemoryError"), Cause.USER_ERROR, ""),
+    "a bus error": (failure(exit_code=-7), causes.Cause.USER_ERROR, SHARED),
+    "a loader's worker is killed": (failure("RuntimeError", loader("Killed")), causes.Cause.OOM_HOST, KILLED),
+    "a loader's worker crashes": (failure("RuntimeError", loader("Segmentation fault")), causes.Cause.USER_ERROR, CRASHED),
+    "a loader's worker lacks shared memory": (failure("RuntimeError", loader("Bus error")), causes.Cause.USER_ERROR, SHARED),
+    "a loader's worker gets SIGTERM": (failure("RuntimeError", loader("Terminated")), causes.Cause.USER_ERROR, ""),
+    "a loader's worker is gone": (lost(), causes.Cause.USER_ERROR, GONE),
+    "a loader's worker is gone after a kill": (lost(after=loader("Killed")), causes.Cause.OOM_HOST, KILLED),
+    "a loader's worker left": (failure("RuntimeError", "DataLoader worker (pid 7) exited unexpectedly with exit code 3."), causes.Cause.USER_ERROR, ""),
+    "a pool's process is gone": (failure("BrokenProcessPool", "A process in the process pool was terminated abruptly while the future was running or pending."), causes.Cause.USER_ERROR, GONE),
+    "a spawned process is killed": (spawned("SIGKILL"), causes.Cause.OOM_HOST, KILLED),
+    "torchrun's first was killed": (failure(message=TORCHRUN.format(code=-9, other=-9)), causes.Cause.OOM_HOST, KILLED),
+    "torchrun's first crashed": (failure(message=TORCHRUN.format(code=-11, other=-9)), causes.Cause.USER_ERROR, CRASHED),
+    "torchrun killed the others": (failure(message=TORCHRUN.format(code=1, other=-9)), causes.Cause.USER_ERROR, ""),
+    "torchrun as an exception": (failure("ChildFailedError", TORCHRUN.format(code=1, other=-9)), causes.Cause.USER_ERROR, ""),
+    "a number that is no signal": (failure(message=TORCHRUN.format(code=-99, other=-9)), causes.Cause.USER_ERROR, ""),
+    "memory refused to Python": (failure("MemoryError", ""), causes.Cause.OOM_HOST, REFUSED),
+    "memory refused to numpy": (failure("numpy.core._exceptions._ArrayMemoryError", "Unable to allocate"), causes.Cause.OOM_HOST, REFUSED),
+    "memory refused by the system": (failure("OSError", "[Errno 12] Cannot allocate memory"), causes.Cause.OOM_HOST, REFUSED),
+    "memory refused to a map": (failure("RuntimeError", "unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"), causes.Cause.OOM_HOST, REFUSED),
+    "memory refused to native code": (failure(exit_code=-6, message=ABORTED.format("std::bad_alloc", "std::bad_alloc")), causes.Cause.OOM_HOST, REFUSED),
+    "native code that gave up": (failure(exit_code=-6, message=ABORTED.format("std::logic_error", "x")), causes.Cause.USER_ERROR, "native code aborted the process; its last output is in the log"),
+    "a GPU's memory, in C++'s words": (failure("MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: x.hpp: cudaErrorMemoryAllocation out of memory"), causes.Cause.OOM_GPU, GPU),
+    "a log that had other troubles": (failure(exit_code=3, message=f"std::bad_alloc\nCUDA out of memory\n{loader('Killed')}"), causes.Cause.USER_ERROR, ""),
+    "a message about memory": (failure("ValueError", "caught a MemoryError"), causes.Cause.USER_ERROR, ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("ended", "cause", "sentence"), WITHIN.values(), ids=WITHIN)
 def test_terminated_child_process_and_failed_allocation_have_own_causes(ended, cause, sentence) -> None:
-    assert (classify(ended), get_remedy(ended)) == (cause, sentence)
-    assert is_unexplained(ended) is (sentence == GONE)
+    assert (causes.classify(ended), causes.get_remedy(ended)) == (cause, sentence)
+    assert causes.is_unexplained(ended) is (sentence == GONE)
 
 
 NCCL_ERROR = (
@@ -226,5 +218,5 @@ NCCL_ERROR = (
 )
 def test_wrong_use_of_nccl_has_a_remedy(message: str, phrase: str) -> None:
     ended = failure("RuntimeError", message)
-    assert classify(ended) is Cause.USER_ERROR
-    assert phrase in get_remedy(ended)
+    assert causes.classify(ended) is causes.Cause.USER_ERROR
+    assert phrase in causes.get_remedy(ended)

@@ -3,25 +3,18 @@
 import pytest
 
 from backend_plugin.embedded.shim import lifecycle
-from backend_plugin.embedded.shim.lifecycle import (
-    APP,
-    INIT,
-    SIDECAR,
-    ContainerLifecycle,
-    PodLifecycle,
-    RestartTimer,
-    RunExit,
-)
 
 BACK_OFF = (10, 300, 600)
 
 
-def container(name, kind=APP, policy="OnFailure"):
-    return ContainerLifecycle(name, kind, "Always" if kind == SIDECAR else policy, RestartTimer(*BACK_OFF))
+def container(name, kind=lifecycle.APP, policy="OnFailure"):
+    return lifecycle.ContainerLifecycle(
+        name, kind, "Always" if kind == lifecycle.SIDECAR else policy, lifecycle.RestartTimer(*BACK_OFF)
+    )
 
 
 def pod(*containers):
-    return PodLifecycle("p_a(u)", list(containers))
+    return lifecycle.PodLifecycle("p_a(u)", list(containers))
 
 
 def due(of, now=0.0):
@@ -39,15 +32,15 @@ def run(of, now=0.0):
 
 
 def record_exit(each, code=0, now=0.0):
-    lifecycle.record_exit(each, RunExit(code, "", each.running_since or 0, now))
+    lifecycle.record_exit(each, lifecycle.RunExit(code, "", each.running_since or 0, now))
 
 
-@pytest.mark.parametrize("kind", [INIT, SIDECAR])
+@pytest.mark.parametrize("kind", [lifecycle.INIT, lifecycle.SIDECAR])
 def test_init_containers_run_one_by_one_before_all_others(kind):
-    before, first, app = container("before", kind), container("first", INIT), container("app")
+    before, first, app = container("before", kind), container("first", lifecycle.INIT), container("app")
     of = pod(before, first, app)
     assert due(of) == ["before"]
-    if kind == INIT:
+    if kind == lifecycle.INIT:
         assert run(of) == ["before"]
         record_exit(before)
         assert run(of) == ["first"]
@@ -58,15 +51,15 @@ def test_init_containers_run_one_by_one_before_all_others(kind):
 
 
 def test_sidecar_that_could_not_be_started_blocks_later_containers():
-    sidecar, app = container("sidecar", SIDECAR), container("app")
+    sidecar, app = container("sidecar", lifecycle.SIDECAR), container("app")
     of = pod(sidecar, app)
     lifecycle.record_start(sidecar, 0)
-    lifecycle.record_exit(sidecar, RunExit(128, "StartError", 0, 0))
+    lifecycle.record_exit(sidecar, lifecycle.RunExit(128, "StartError", 0, 0))
     assert due(of) == ["sidecar"]
 
 
 def test_sidecar_is_restarted_while_other_containers_run():
-    sidecar, app = container("sidecar", SIDECAR), container("app")
+    sidecar, app = container("sidecar", lifecycle.SIDECAR), container("app")
     of = pod(sidecar, app)
     run(of)
     record_exit(sidecar)

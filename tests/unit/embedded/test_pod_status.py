@@ -5,26 +5,21 @@ from functools import partial
 import pytest
 from bound_pods import container, replica
 
-from backend_plugin.embedded.pod_status import (
-    ContainerState,
-    PodState,
-    TerminatedState,
-    build_lost_state,
-    build_status,
-    compute_phase,
-)
+from backend_plugin.embedded import pod_status
 
 NOW = 1_700_000_100.0
 AT_ONCE = "2023-11-14T22:15:00Z"
-WELL = TerminatedState(exit_code=0, reason="Completed", started=NOW - 9, finished=NOW - 1)
-BADLY = TerminatedState(exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1)
+WELL = pod_status.TerminatedState(exit_code=0, reason="Completed", started=NOW - 9, finished=NOW - 1)
+BADLY = pod_status.TerminatedState(
+    exit_code=3, reason="Error", message="oh", started=NOW - 9, finished=NOW - 1
+)
 
 
-app, init, sidecar = (partial(ContainerState, kind=kind) for kind in ("app", "init", "sidecar"))
+app, init, sidecar = (partial(pod_status.ContainerState, kind=kind) for kind in ("app", "init", "sidecar"))
 
 
 def state(final=False, reason="", **containers):
-    return PodState(since=NOW - 10, final=final, reason=reason, containers=containers)
+    return pod_status.PodState(since=NOW - 10, final=final, reason=reason, containers=containers)
 
 
 def build_pod_status(of, before=None):
@@ -32,7 +27,7 @@ def build_pod_status(of, before=None):
         return [container("true", name=name) for name, one in of.containers.items() if one.kind in kinds]
 
     pod = replica(initContainers=build_containers("init", "sidecar"), containers=build_containers("app"))
-    return build_status(pod, of, before or {}, NOW)
+    return pod_status.build_status(pod, of, before or {}, NOW)
 
 
 def conditions(status):
@@ -66,7 +61,7 @@ RUNNING = {"running_since": NOW - 5}
     ],
 )
 def test_pod_phase_is_computed_from_container_states(of, expected):
-    assert compute_phase(of) == build_pod_status(of)["phase"] == expected
+    assert pod_status.compute_phase(of) == build_pod_status(of)["phase"] == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ def test_containers_of_a_lost_pod_have_an_unknown_termination():
     of = state(
         i=init(ended=WELL), a=app(**RUNNING), b=app(waiting=("CrashLoopBackOff", ""), ended=BADLY), c=app()
     )
-    status = build_pod_status(build_lost_state(replica(), of, NOW))
+    status = build_pod_status(pod_status.build_lost_state(replica(), of, NOW))
     assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
     assert status["message"] == "Node node-1 which was running pod j-worker-1 is unresponsive"
     message = "The container could not be located when the pod was terminated"
@@ -135,4 +130,4 @@ def test_containers_of_a_lost_pod_have_an_unknown_termination():
         {"waiting": {"reason": "PodInitializing"}},
     ]
     # No state was recorded.
-    assert build_pod_status(build_lost_state(replica(), None, NOW))["phase"] == "Failed"
+    assert build_pod_status(pod_status.build_lost_state(replica(), None, NOW))["phase"] == "Failed"

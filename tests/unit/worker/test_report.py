@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flytekitplugins.kfpytorch.worker import report
 from flytekitplugins.kfpytorch.worker.outcome import RunOutcome, build_timeout_failure
 from flytekitplugins.kfpytorch.worker.rank_groups import list_positions
-from flytekitplugins.kfpytorch.worker.report import (
-    MOST_LINES,
-    FailureReport,
-    format_failure,
-    render,
-    render_start_error,
-)
 from flytekitplugins.kfpytorch.worker.verdict import FailureAnalysis, analyze_failures, explain_abort
 from kfpytorch_common.causes import Failure, Frame, RaisedException, select_root_cause
 
@@ -38,7 +32,7 @@ WAITED = Failure(
     rank=0, replica="master-0", exit_code=-15, time_ns=2, stopped=True, waiting=True, frames=(CALLER,)
 )
 WELL = Failure(rank=2, replica="worker-1", exit_code=0, time_ns=9, message="the function returned")
-AFTER = FailureReport(
+AFTER = report.FailureReport(
     task="flow.train",
     verdict=FailureAnalysis(cause=CAUSE, others=[WAITED]),
     well=[WELL],
@@ -54,7 +48,7 @@ def cause(**fields: Any) -> Failure:
 
 def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **fields: Any) -> list[str]:
     about = fields.pop("verdict", FailureAnalysis(cause=cause, others=others))
-    return render(dataclasses.replace(AFTER, verdict=about, **fields)).splitlines()
+    return report.render(dataclasses.replace(AFTER, verdict=about, **fields)).splitlines()
 
 
 def test_verbose_report_has_the_traceback_and_that_of_a_pod_nothing_in_place_of_the_rerun_command() -> None:
@@ -117,7 +111,7 @@ def test_report_is_limited_for_ranks_at_many_positions() -> None:
         return dataclasses.replace(WAITED, rank=rank, frames=(dataclasses.replace(CALLER, line=rank),))
 
     shown = lines(others=[build_waiting_rank(rank) for rank in range(2, 100)], ranks=100)
-    assert (shown[:3], len(shown) <= MOST_LINES == 25) == (lines()[:3], True)
+    assert (shown[:3], len(shown) <= report.MOST_LINES == 25) == (lines()[:3], True)
 
 
 def test_error_shared_by_several_ranks_is_reported_once() -> None:
@@ -190,7 +184,7 @@ def test_failure_is_formatted_in_one_line() -> None:
             message="x" * 250
         ): f"rank 1 (worker-0): ValueError: {'x' * 200}… (50 more characters, in the log){at}",
     }.items():
-        assert format_failure(failure) == expected
+        assert report.format_failure(failure) == expected
 
 
 def test_timeout_failure_lists_the_positions_of_the_ranks() -> None:
@@ -213,7 +207,7 @@ def test_timeout_failure_names_only_the_ranks_that_still_ran() -> None:
 
 
 def test_start_error_is_rendered() -> None:
-    assert render_start_error("flow.train", ValueError("word " * 30)).splitlines() == [
+    assert report.render_start_error("flow.train", ValueError("word " * 30)).splitlines() == [
         "✗ flow.train did not run",
         "  ValueError:" + " word" * 19,
         "  word" + " word" * 10,
@@ -240,7 +234,7 @@ FAILURES = st.builds(
     waiting=st.booleans(),
 )
 AFTERMATHS = st.builds(
-    FailureReport,
+    report.FailureReport,
     task=st.just("flow.train"),
     verdict=st.builds(
         analyze_failures, st.lists(FAILURES, min_size=1, max_size=4), st.lists(FAILURES, max_size=3)
@@ -254,8 +248,8 @@ AFTERMATHS = st.builds(
 
 
 @given(AFTERMATHS)
-def test_report_fits_on_a_screen_and_starts_with_the_cause(after: FailureReport) -> None:
-    shown = render(after).splitlines()
+def test_report_fits_on_a_screen_and_starts_with_the_cause(after: report.FailureReport) -> None:
+    shown = report.render(after).splitlines()
     first = "\n".join(shown[:3])
     message = len(f"x{after.cause.message}\nx".splitlines()) - 1
     assert len(shown) <= 25 + max(0, message - 5)

@@ -3,19 +3,8 @@
 from datetime import timedelta
 
 import pytest
+import train_job_objects as trainjobs
 from builders import reject
-from train_job_objects import (
-    REPLICAS,
-    at,
-    build_condition,
-    build_ended,
-    build_job,
-    build_pod,
-    build_running,
-    get_jobset,
-    observe,
-    plan_train_job,
-)
 
 from backend_plugin.core import job_lookup
 from backend_plugin.core.dialects.table import parse_job_name
@@ -33,9 +22,9 @@ SIZE = {"size": "50Gi"}
 BOTH = {"dataset": DATASET, "model": MODEL, "storage": SIZE}
 
 
-def plan_with_data(options, replicas=REPLICAS, pod=None, **fields):
+def plan_with_data(options, replicas=trainjobs.REPLICAS, pod=None, **fields):
     roles = {} if pod is None else {key: {"podTemplate": {"spec": pod}} for key in ("master", "worker")}
-    return plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **fields)
+    return trainjobs.plan_train_job({**replicas, "kfpytorch": {**roles, "trainJob": options}}, **fields)
 
 
 def list_problems(options, **fields) -> list[tuple[str, str]]:
@@ -55,7 +44,9 @@ def test_job_name_leaves_room_for_the_pod_names_of_initializers():
 
 
 def test_volume_of_one_node_is_not_shared():
-    (policy,) = get_jobset(plan_with_data(BOTH, {"masterReplicas": {"replicas": 1}}))["volumeClaimPolicies"]
+    (policy,) = trainjobs.get_jobset(plan_with_data(BOTH, {"masterReplicas": {"replicas": 1}}))[
+        "volumeClaimPolicies"
+    ]
     (claim,) = policy["templates"]
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
 
@@ -63,7 +54,7 @@ def test_volume_of_one_node_is_not_shared():
 def test_initializer_has_image_service_account_and_annotations_of_the_platform_and_the_run():
     ours = {"dataset-initializer-image": "mirror/dataset:1", "model-initializer-image": "mirror/model:1"}
     run = {"service_account": "trainer", "annotations": {"sidecar.istio.io/inject": "false"}}
-    jobs = get_jobset(plan_with_data(BOTH, ours=ours, run=run))["replicatedJobs"]
+    jobs = trainjobs.get_jobset(plan_with_data(BOTH, ours=ours, run=run))["replicatedJobs"]
     pods = [each["template"]["spec"]["template"] for each in jobs[:2]]
     images = [each["spec"]["containers"][0]["image"] for each in pods]
     assert images == ["mirror/dataset:1", "mirror/model:1"]
@@ -121,7 +112,7 @@ def test_pod_that_uses_the_volume_or_its_directory_is_rejected(pod, field):
 
 
 def build_data_job(*conditions):
-    job = build_job(*conditions)
+    job = trainjobs.build_job(*conditions)
     job["spec"]["initializer"] = {"dataset": {"storageUri": "hf://a/b"}, "model": {"storageUri": "hf://c/d"}}
     job["status"]["jobsStatus"] = [{"name": "dataset-initializer"}]
     return job
@@ -138,19 +129,19 @@ def as_initializer(pod, role: str = "dataset-initializer"):
 
 def judge_at(seconds: float, job, *pods, deadlines=None, **more) -> Verdict:
     rules = JudgingContext(judging=JudgingSettings(**more), deadlines=deadlines or Deadlines())
-    now = parse_time(at(seconds))
-    return judge(observe(job, *pods), rules, now)
+    now = parse_time(trainjobs.at(seconds))
+    return judge(trainjobs.observe(job, *pods), rules, now)
 
 
 def test_initializer_is_found_by_its_name():
-    job = observe(build_data_job()).job
+    job = trainjobs.observe(build_data_job()).job
     assert job_lookup.require_replica(job, "model-initializer-0") == "model-initializer-0"
     assert job_lookup.find_replica_ranks(job, "model-initializer", 0) is None
     assert job_lookup.list_replicas(job) == ["node-0", "node-1"]
 
 
 def test_long_download_exceeds_no_timeout():
-    loading = as_initializer(build_running(0))
+    loading = as_initializer(trainjobs.build_running(0))
     limits = {"pending_timeout": timedelta(minutes=1), "no_status_timeout": timedelta(minutes=1)}
     assert judge_at(100_000, build_data_job(), loading, **limits).phase is Phase.INITIALIZING
 
@@ -161,20 +152,20 @@ def mark_unschedulable(pod):
 
 
 def test_initializer_without_a_node_waits_for_resources():
-    verdict = judge_at(20, build_data_job(), mark_unschedulable(as_initializer(build_pod(0))))
+    verdict = judge_at(20, build_data_job(), mark_unschedulable(as_initializer(trainjobs.build_pod(0))))
     assert (verdict.phase, verdict.cause) == (Phase.WAITING_FOR_RESOURCES, Cause.UNSCHEDULABLE)
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(90 + 50, False), (90 + 70, True)])
 def test_queue_timeout_starts_after_the_download(seconds, over):
-    done = as_initializer(build_ended(0, finished=90))
-    nodes = [mark_unschedulable(build_pod(index)) for index in (0, 1)]
+    done = as_initializer(trainjobs.build_ended(0, finished=90))
+    nodes = [mark_unschedulable(trainjobs.build_pod(index)) for index in (0, 1)]
     verdict = judge_at(seconds, build_data_job(), done, *nodes, deadlines=Deadlines(queue_seconds=60))
     assert verdict.phase.is_failure == over
 
 
 def build_failed(message: str, code: int = 1, reason: str = "Error"):
-    pod = as_initializer(build_ended(0, code))
+    pod = as_initializer(trainjobs.build_ended(0, code))
     pod["status"]["containerStatuses"][0]["state"]["terminated"] |= {"message": message, "reason": reason}
     return pod
 
@@ -189,8 +180,8 @@ def build_failed(message: str, code: int = 1, reason: str = "Error"):
     ],
 )
 def test_failure_message_names_the_initializer_and_its_cause(failure, cause):
-    job = build_data_job(build_condition("Failed", reason="FailJobSetFailurePolicyAction"))
-    done = as_initializer(build_ended(0), "model-initializer")
+    job = build_data_job(trainjobs.build_condition("Failed", reason="FailJobSetFailurePolicyAction"))
+    done = as_initializer(trainjobs.build_ended(0), "model-initializer")
     verdict = judge_at(200, job, build_failed(*failure), done)
     assert verdict.cause is cause
     assert verdict.message.startswith("dataset-initializer-0 failed: ")
@@ -198,23 +189,23 @@ def test_failure_message_names_the_initializer_and_its_cause(failure, cause):
 
 
 def test_replaced_initializer_is_not_the_cause_of_a_later_failure():
-    lost, done = build_failed("gone"), as_initializer(build_ended(0, created=20, suffix="bbbbb"))
+    lost, done = build_failed("gone"), as_initializer(trainjobs.build_ended(0, created=20, suffix="bbbbb"))
     disruption = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     lost["status"]["conditions"] = [disruption]
-    again = as_initializer(build_running(0, created=20, suffix="b"))
+    again = as_initializer(trainjobs.build_running(0, created=20, suffix="b"))
     assert judge_at(20, build_data_job(), lost, again).phase is Phase.INITIALIZING
-    job = build_data_job(build_condition("Failed", reason="FailedJobs"))
-    verdict = judge_at(200, job, lost, done, build_ended(0, 1), build_ended(1, 1))
+    job = build_data_job(trainjobs.build_condition("Failed", reason="FailedJobs"))
+    verdict = judge_at(200, job, lost, done, trainjobs.build_ended(0, 1), trainjobs.build_ended(1, 1))
     assert verdict.message.startswith("node-0 failed")
 
 
 def test_deleted_job_with_completed_initializers_is_a_retryable_failure():
-    verdict = judge_at(200, None, as_initializer(build_ended(0)))
+    verdict = judge_at(200, None, as_initializer(trainjobs.build_ended(0)))
     assert verdict.phase is Phase.RETRYABLE_FAILED
 
 
 @pytest.mark.parametrize("name", ["j-dataset-initializer-0", "j"])
 def test_failure_of_an_initializer_is_not_a_restart(name):
     event = {"reason": "BackoffLimitExceeded", "involvedObject": {"kind": "Job", "name": name}}
-    found = observe(build_data_job(), events=[event]).job
+    found = trainjobs.observe(build_data_job(), events=[event]).job
     assert any(each.type == "Restarting" for each in found.conditions) == (name == "j")

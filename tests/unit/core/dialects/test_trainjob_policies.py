@@ -1,19 +1,9 @@
 """Tests of the policies and the topology of a TrainJob, and of a TrainJob on a runtime of the cluster."""
 
 import pytest
+import train_job_objects as trainjobs
 from builders import decoded, reject
 from msgspec import structs
-from train_job_objects import (
-    ELASTIC,
-    REPLICAS,
-    build_condition,
-    build_ended,
-    build_job,
-    get_jobset,
-    get_train_job_options,
-    observe,
-    plan_train_job,
-)
 
 from backend_plugin.core.dialects.trainjob import DIALECT, named_runtime
 from backend_plugin.core.runtimes import Runtime
@@ -28,13 +18,13 @@ FAIL = [{"action": "FailJob", "exitCodes": [42]}]
 LOST = {"DisruptionTarget": "True"}
 
 
-def plan_policies(custom=REPLICAS, **options):
-    planned = plan_train_job({**custom, "kfpytorch": {"trainJob": options}})
-    jobset = get_jobset(planned)
+def plan_policies(custom=trainjobs.REPLICAS, **options):
+    planned = trainjobs.plan_train_job({**custom, "kfpytorch": {"trainJob": options}})
+    jobset = trainjobs.get_jobset(planned)
     return planned.job, jobset["failurePolicy"]["rules"], jobset["replicatedJobs"][0]["template"]["spec"]
 
 
-def reject_policies(custom=REPLICAS, **options) -> dict[str, str]:
+def reject_policies(custom=trainjobs.REPLICAS, **options) -> dict[str, str]:
     problems = reject(plan_policies, custom, **options)
     return {each.field.removeprefix("custom.kfpytorch.trainJob."): each.value for each in problems}
 
@@ -62,7 +52,7 @@ def test_job_that_a_rule_fails_is_restarted_only_for_a_disruption():
 def test_success_policy_sets_the_nodes_that_must_succeed():
     job, _, spec = plan_policies(successPolicy={"succeededIndexes": "0,2"})
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0,2"}]}
-    assert get_train_job_options(job)["succeededIndexes"] == "0,2"
+    assert trainjobs.get_train_job_options(job)["succeededIndexes"] == "0,2"
     assert "successPolicy" not in plan_policies()[2]
 
 
@@ -78,7 +68,7 @@ def test_success_policy_must_include_the_first_node_and_only_existing_nodes():
     field = "successPolicy.succeededIndexes"
     assert reject_policies(successPolicy={"succeededIndexes": "1-2"}) == {field: '"1-2"'}
     assert reject_policies(successPolicy={"succeededIndexes": "0,3"}) == {field: '"0,3"'}
-    assert reject_policies(ELASTIC, successPolicy={"succeededIndexes": "0"}) == {field: '"0"'}
+    assert reject_policies(trainjobs.ELASTIC, successPolicy={"succeededIndexes": "0"}) == {field: '"0"'}
 
 
 @pytest.mark.parametrize(
@@ -107,9 +97,9 @@ def test_job_has_at_most_twenty_rules():
     ("kind", "found"), [("Complete", ["j-node-0-0"]), ("Failed", ["j-node-0-0", "j-node-0-1"])]
 )
 def test_error_files_of_other_nodes_are_ignored_after_a_success(kind, found):
-    job = build_job(build_condition(kind), succeeded_indexes="0")
+    job = trainjobs.build_job(trainjobs.build_condition(kind), succeeded_indexes="0")
     files = [{"worker": f"j-node-0-{index}-aaaaa", "name": f"error-{index}.pb"} for index in (0, 1)]
-    observed = DIALECT.interpret(observe(job, build_ended(0), error_files=files))
+    observed = DIALECT.interpret(trainjobs.observe(job, trainjobs.build_ended(0), error_files=files))
     assert [each.worker.removesuffix("-aaaaa") for each in observed.error_files] == found
 
 
@@ -126,7 +116,7 @@ def find_annotations(mode: str | None, gang=None, runtime: str | None = None):
     topology = {"level": "rack", **({"mode": mode} if mode else {})}
     options = {"topology": topology, **({"runtime": runtime} if runtime else {})}
     ours = {"gang": gang} if gang else {}
-    planned = plan_train_job({**REPLICAS, "kfpytorch": {"trainJob": options}}, ours=ours)
+    planned = trainjobs.plan_train_job({**trainjobs.REPLICAS, "kfpytorch": {"trainJob": options}}, ours=ours)
     if runtime:
         (patch,) = planned.job["spec"]["runtimePatches"]
         template = patch["trainingRuntimeSpec"]["template"]
@@ -181,8 +171,8 @@ def test_topology_mode_that_the_scheduler_does_not_support_is_rejected(mode, gan
     ],
 )
 def test_invalid_topology_is_rejected(topology, field, value):
-    custom = {**REPLICAS, "kfpytorch": {"trainJob": {"topology": topology}}}
-    (problem, *_) = reject(plan_train_job, custom)
+    custom = {**trainjobs.REPLICAS, "kfpytorch": {"trainJob": {"topology": topology}}}
+    (problem, *_) = reject(trainjobs.plan_train_job, custom)
     assert (problem.field, problem.value) == (f"custom.kfpytorch.trainJob.topology.{field}", value)
 
 
@@ -191,28 +181,30 @@ RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
 TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
 
 
-def plan_job(custom=REPLICAS, **part):
+def plan_job(custom=trainjobs.REPLICAS, **part):
     """Return the TrainJob of a task whose master and workers have the same placement."""
     ours = {**RUNTIME, **({"master": part, "worker": part} if part else {})}
-    planned = plan_train_job({**custom, "kfpytorch": ours})
+    planned = trainjobs.plan_train_job({**custom, "kfpytorch": ours})
     assert planned.prerequisites == ()
     return planned.job
 
 
-def reject_job(custom=REPLICAS, **part) -> dict[str, str]:
+def reject_job(custom=trainjobs.REPLICAS, **part) -> dict[str, str]:
     """Return the value of each rejected field."""
     return {each.field: each.value for each in reject(plan_job, custom, **part)}
 
 
 def reject_options(**options) -> dict[str, str]:
     """Return the value of each rejected field of a task with these options of a TrainJob."""
-    custom = {**REPLICAS, "kfpytorch": {"trainJob": options}}
-    return {each.field: each.value for each in reject(plan_train_job, custom)}
+    custom = {**trainjobs.REPLICAS, "kfpytorch": {"trainJob": options}}
+    return {each.field: each.value for each in reject(trainjobs.plan_train_job, custom)}
 
 
 def test_job_may_reference_a_runtime_of_its_namespace():
     extension = {"trainJob": {**RUNTIME["trainJob"], "runtimeKind": "TrainingRuntime"}}
-    reference = plan_train_job({**REPLICAS, "kfpytorch": extension}).job["spec"]["runtimeRef"]
+    reference = trainjobs.plan_train_job({**trainjobs.REPLICAS, "kfpytorch": extension}).job["spec"][
+        "runtimeRef"
+    ]
     assert (reference["kind"], reference["name"]) == ("TrainingRuntime", "torch-distributed")
 
 
@@ -229,17 +221,20 @@ def test_patch_has_the_volumes_of_the_pods():
 
 
 def test_node_range_is_rejected_with_a_named_runtime():
-    assert reject_job(ELASTIC) == {"custom.elasticConfig": "2:4"}
-    fixed = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
+    assert reject_job(trainjobs.ELASTIC) == {"custom.elasticConfig": "2:4"}
+    fixed = {**trainjobs.ELASTIC, "elasticConfig": {**trainjobs.ELASTIC["elasticConfig"], "minReplicas": 4}}
     assert plan_job(fixed)["spec"]["trainer"]["numNodes"] == 4
 
 
 def test_restart_settings_are_rejected_with_a_named_runtime():
-    assert reject_job({**REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {
+    assert reject_job({**trainjobs.REPLICAS, "runPolicy": {"backoffLimit": 2}}) == {
         "custom.runPolicy.backoffLimit": "2"
     }
     assert reject_job(numRetries=3) == {"custom.kfpytorch.numRetries": "3"}
-    restarted = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
+    restarted = {
+        **trainjobs.REPLICAS,
+        "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
+    }
     assert reject_job(restarted)["custom.restartPolicy"] == '"OnFailure"'
     path = "custom.kfpytorch.trainJob."
     named = RUNTIME["trainJob"]

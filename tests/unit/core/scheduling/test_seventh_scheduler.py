@@ -10,17 +10,7 @@ from builders import a_run, a_template
 from backend_plugin.core import settings
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.scheduling import companions, registry
-from backend_plugin.core.scheduling.adapter import (
-    MIN_MEMBER,
-    QUEUE,
-    Companion,
-    Detection,
-    DetectionRank,
-    SchedulerAdapter,
-    SchedulerResource,
-    SchedulingFields,
-)
+from backend_plugin.core.scheduling import adapter, companions, registry
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.gang_settings import GangSettings
@@ -32,34 +22,34 @@ from backend_plugin.kube import api_resources
 API: Final = "seventh.example.org"
 
 
-def marks(gang: GangSpec) -> SchedulingFields:
-    return SchedulingFields(scheduler_name=gang.scheduler_name, pod_labels={f"{API}/crew": gang.name})
+def marks(gang: GangSpec) -> adapter.SchedulingFields:
+    return adapter.SchedulingFields(scheduler_name=gang.scheduler_name, pod_labels={f"{API}/crew": gang.name})
 
 
 def crew(gang: GangSpec):
     return {"size": gang.min_member, "queue": gang.queue}
 
 
-def detect(found: Capabilities, _: str) -> Detection | None:
-    detection = Detection(rank=DetectionRank.API, why=f"the cluster has {API}")
+def detect(found: Capabilities, _: str) -> adapter.Detection | None:
+    detection = adapter.Detection(rank=adapter.DetectionRank.API, why=f"the cluster has {API}")
     return detection if found.has_api(API) else None
 
 
 ADAPTERS: Final = {
-    "": SchedulerAdapter(
+    "": adapter.SchedulerAdapter(
         marks=marks,
         title="Seventh",
         program="seventh-scheduler",
-        groups=SchedulerResource(group=API, plural="crews", kind="Crew"),
-        queues=SchedulerResource(
+        groups=adapter.SchedulerResource(group=API, plural="crews", kind="Crew"),
+        queues=adapter.SchedulerResource(
             group=API,
             plural="lanes",
             kind="Lane",
             example="{apiVersion: seventh.example.org/v1, kind: Lane, metadata: {name: NAME}}",
         ),
-        companion=Companion(api_version=f"{API}/v1", kind="Crew", spec=crew),
+        companion=adapter.Companion(api_version=f"{API}/v1", kind="Crew", spec=crew),
         scheduler_name="seventh",
-        understands=frozenset({QUEUE, MIN_MEMBER}),
+        understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER}),
         keys=(f"{API}/",),
         detect=detect,
     )
