@@ -33,6 +33,17 @@ def test_package_imports_no_heavy_modules(module: str, heavy: str) -> None:
     assert set(heavy.split()).isdisjoint(list_imports(f"import {module}"))
 
 
+def test_core_imports_only_light_packages() -> None:
+    generated = (
+        "from flyteidl.core import tasks_pb2; from flyteidl.plugins import pytorch_pb2\n"
+        "from flyteidl.plugins.kubeflow import pytorch_pb2"
+    )
+    loaded = {*list_imports(f"{generated}\nimport backend_plugin.core.pipeline")} - {*list_imports(generated)}
+    allowed = {"backend_plugin", "kfpytorch_common", "kfpytorch_idl", "google", "msgspec", "packaging"}
+    packages = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+    assert packages <= {*allowed, "typing_extensions"}
+
+
 OPEN = """
 import asyncio
 from backend_plugin.kube.cluster import KubernetesCluster

@@ -67,13 +67,10 @@ def test_replicas_are_parsed_like_protobuf_does(custom, groups):
     assert decoded(custom).groups == groups
 
 
-def test_old_task_layout_is_decoded():
+def test_old_task_layout_is_decoded_and_a_null_extension_is_absent():
     assert decoded({"workers": 3.0}, taskTypeVersion=0).groups == (MASTER, workers(3))
     elastic = {"workers": 2, "elasticConfig": {**ELASTIC, "maxReplicas": 2}}
     assert decoded(elastic, taskTypeVersion=0).groups == (workers(2, processes=2),)
-
-
-def test_null_extension_is_decoded_as_absent():
     assert decoded({"workers": 1, "kfpytorch": None}, taskTypeVersion=0).gang == GangOptions()
 
 

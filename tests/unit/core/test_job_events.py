@@ -21,6 +21,7 @@ SUSPENDED = condition("Suspended", since=150)
 ALL = [running(name) for name in ("master-0", "worker-0")]
 LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
 ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
+ABOUT = {"kind": "PyTorchJob", "name": "j"}
 
 
 def workload():
@@ -40,25 +41,17 @@ def find_reason(manifest, *pods, **more) -> JobEventReason | None:
 
 
 def build_event(reason: str, seconds: float, **more):
-    about = {"kind": "PyTorchJob", "name": "j"}
-    return {"involvedObject": about, "reason": reason, "lastTimestamp": at(seconds), **more}
+    return {"involvedObject": ABOUT, "reason": reason, "lastTimestamp": at(seconds), **more}
 
 
 def test_event_of_a_job_stopped_by_its_queue_contains_the_pending_reason():
     written = decide(gang(STOPPED, SUSPENDED, started=None), pod_groups=[workload()]).event
     name, message = written["metadata"].pop("name"), written.pop("message")
-    about = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "name": "j",
-        "namespace": "ns",
-        "uid": "u",
-    }
     assert written == {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"namespace": "ns"},
-        "involvedObject": about,
+        "involvedObject": {**ABOUT, "apiVersion": "kubeflow.org/v1", "namespace": "ns", "uid": "u"},
         "type": "Warning",
         "reason": "WaitingForResources",
         "source": {"component": "kfpytorch"},
@@ -145,7 +138,7 @@ LATER, EARLIER_JOB = build_event("WaitingForResources", 170), build_event("Waiti
         (LOST, [RESUMED, WAITED], 200, True),
         (LOST, [build_event("WaitingForResources", 161, lastTimestamp="")], 200, True),
         # Events about other objects, or with other reasons.
-        (LOST, [{**WAITED, "involvedObject": {"kind": "PyTorchJob", "name": "k"}}], 200, True),
+        (LOST, [{**WAITED, "involvedObject": {**ABOUT, "name": "k"}}], 200, True),
         (LOST, [{**WAITED, "involvedObject": {"kind": "Pod", "name": "j"}}], 200, True),
         (LOST, [build_event("Unhealthy", 161)], 200, True),
         # Events expire after an hour, so an older change is not reported.

@@ -105,9 +105,8 @@ def test_queue_position_is_shown_with_the_reason_or_if_other_jobs_are_ahead(held
     observed = observe(gang(SUSPENDED, started=None), pod_groups=[held])
     placed = structs.replace(observed.pod_groups[0], ahead=ahead)
     assert placed.priority == (3 if held is SILENT else 0)
-    result, until = judge_with_expiry(
-        structs.replace(observed, pod_groups=(placed,)), JudgingContext(), BEGAN
-    )
+    observed = structs.replace(observed, pod_groups=(placed,))
+    result, until = judge_with_expiry(observed, JudgingContext(), BEGAN)
     held_by = "suspended by a queue or a user"
     assert first_line(result) == (f"{position} ({held_by})" if position else held_by)
     # The queue position changes without a change of the job, so the verdict is valid for a shorter time.

@@ -152,9 +152,8 @@ NO_QUEUE = "LocalQueue team doesn't exist"
     ],
 )
 def test_queue_timeout_depends_on_the_cause_of_the_wait(message, rules, last, phase):
-    job, pods, groups = (
-        (gang(), build_waiting_members(NO_NODE), []) if message == NO_NODE else queued(message)
-    )
+    unplaced = gang(), build_waiting_members(NO_NODE), []
+    job, pods, groups = unplaced if message == NO_NODE else queued(message)
     early, late = (verdict(job, *pods, pod_groups=groups, now=last + more, rules=rules) for more in (-10, 10))
     assert (early.phase.value, late.phase.value) == ("WAITING_FOR_RESOURCES", phase)
 
@@ -188,7 +187,6 @@ def build_rules(**judging) -> JudgingContext:
 
 
 MINUTE = timedelta(minutes=1)
-UNSEEN = job(started=None)
 RUNS = (running("master-0"), running("worker-0"))
 PATIENCE = {
     "the task's own queue timeout": (job(SUSPENDED, started=None), (), {}, limited(queue_seconds=60), 61, ("RETRYABLE_FAILED", "Suspended", "queue")),
@@ -215,11 +213,8 @@ def test_unknown_cause_or_state_raises_an_assertion_error():
 @pytest.mark.parametrize(("code", "means"), [("17", 17), ("-9", 137)])
 def test_exit_code_in_a_torch_agent_report_has_the_usual_meaning(code, means):
     report = TORCHRUN.format(code=code, trace="x")
-    for known, is_known in (
-        (build_rules(exit_codes={means: Cause.INVALID_CONFIG}), True),
-        (build_rules(), False),
-    ):
-        files = [error_file(exception=report)]
+    for codes, is_known in (({means: Cause.INVALID_CONFIG}, True), ({}, False)):
+        known, files = build_rules(exit_codes=codes), [error_file(exception=report)]
         found = verdict(job(FAILED), build_ended_pod("worker-0", 1), error_files=files, rules=known)
         assert (found.cause is Cause.INVALID_CONFIG) is is_known
 

@@ -21,12 +21,8 @@ def a_pod(container=None, **spec):
         {"name": "pod", "namespace": "ns"},
         [{"name": "c", "image": "a:1", **(container or {})}],
     )
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": containers, **spec},
-    }
+    spec = {"containers": containers, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def refusal(pod) -> tuple[int, str, str]:

@@ -176,10 +176,16 @@ EXIT = ("FAILED", "ExitCode", "user-error")
 ERROR = ("FAILED", "ValueError", "user-error")
 OOM = ("RETRYABLE_FAILED", "OOMKilled", "oom-host")
 UNTOLD = ("RETRYABLE_FAILED", "PyTorchJobFailed", "system-error")
-
-
 PEER_ENDED = build_ended_pod("master-0", 1, finished=98)
-AHEAD = {
+DEADLINE = condition("Failed", message=TOO_LONG)
+
+
+def signalled(exception: str):
+    return error_file(exception=exception, timestamp=at(104))
+
+
+CASES = {
+    # The clock of the first replica is ahead.
     "right": (JOB, (build_ended_pod("worker-0", 3, finished=96),), (LOST_PEER,), EXIT, "worker-0 failed: exit code 3"),
     "minutes": (JOB, (build_ended_pod("worker-0", 3, finished=400),), (LOST_PEER,), EXIT, "worker-0 failed: exit code 3"),
     "the peer's pod is there": (JOB, (PEER_ENDED, build_ended_pod("worker-0", 3, finished=105)), (LOST_PEER,), EXIT, "worker-0 failed: exit code 3"),
@@ -193,15 +199,7 @@ AHEAD = {
     "all are cleaned up, and one has written why": (ALL, (going(build_ended_pod("worker-0", 1, finished=396)), going(PEER_ENDED)), (LOST_PEER, error_file(timestamp=at(395))), ERROR, "worker-0 failed: ValueError"),
     "all are cleaned up, and one had no memory": (ALL, (going(build_ended_pod("worker-0", 137, "OOMKilled", finished=396)), going(PEER_ENDED)), (LOST_PEER,), OOM, "worker-0 failed: OOMKilled"),
     "all are cleaned up, and one crashed": (ALL, (going(build_ended_pod("worker-0", 139, finished=396)), going(running("master-0"))), (), ("FAILED", "SIGSEGV", "user-error"), "worker-0 failed: killed by SIGSEGV"),
-}  # fmt: skip
-
-
-def signalled(exception: str):
-    return error_file(exception=exception, timestamp=at(104))
-
-
-DEADLINE = condition("Failed", message=TOO_LONG)
-LATE = {
+    # The termination was late.
     "another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97), build_ended_pod("worker-0", 4, finished=105)), (LOST_PEER,), EXIT, "worker-1 failed: exit code 3"),
     "another wrote first": (JOB, (build_ended_pod("worker-0", 4, finished=105),), (LOST_PEER, error_file("j-worker-1", timestamp=at(97))), ERROR, "worker-1 failed: ValueError"),
     "its connection was lost, and another was first": (JOB, (build_ended_pod("worker-1", 3, finished=97),), (error_file(exception="DistNetworkError: Connection reset by peer", timestamp=at(300)),), EXIT, "worker-1 failed: exit code 3"),
@@ -219,9 +217,6 @@ LATE = {
     "none ended by itself": (ALL, (going(build_ended_pod("worker-0", 134, finished=105)), going(build_ended_pod("master-0", 143, finished=105))), (), UNTOLD, "the job failed"),
     "it ran too long": (job(DEADLINE, cleanPodPolicy="All"), (going(build_ended_pod("worker-0", 1, finished=105)), going(build_ended_pod("master-0", 143, finished=105))), (), ("FAILED", "DeadlineExceeded", "user-error"), "it ran for longer"),
 }  # fmt: skip
-
-
-CASES = {**AHEAD, **LATE}
 
 
 @pytest.mark.parametrize(("job", "pods", "files", "expected", "line"), CASES.values(), ids=CASES)

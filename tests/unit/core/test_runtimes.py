@@ -41,9 +41,8 @@ def test_runtime_is_read():
     )
     named = {"name": "r", "kind": "TrainingRuntime", "namespace": "ns", "job": "r", "framework": "torch"}
     node = {"nodes": 3, "processes": "auto", "device": "gpu", "device_count": "2", "role": "node"}
-    assert SUPPORT.read(manifest) == Runtime(
-        **named, **node, image="image:1", initializers=("dataset-initializer",)
-    )
+    expected = Runtime(**named, **node, image="image:1", initializers=("dataset-initializer",))
+    assert SUPPORT.read(manifest) == expected
 
 
 @pytest.mark.parametrize("value", [{}, {"spec": None}, {"spec": {"template": 1}}, {"metadata": []}])

@@ -14,10 +14,8 @@ ASKS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}
 
 def gang(*conditions, workers: int = 4, started: float | None = 1, **fields):
     """Return a job with a master and some workers that request two GPUs each."""
-    roles = [
-        {"name": "master", "count": 1, "requests": ASKS},
-        {"name": "worker", "count": workers, "requests": ASKS},
-    ]
+    counts = {"master": 1, "worker": workers}
+    roles = [{"name": name, "count": count, "requests": ASKS} for name, count in counts.items()]
     made = job(*conditions, workers=workers, started=started)
     made["metadata"]["annotations"] = {gang_annotation.ANNOTATION: json.dumps({"roles": roles, **fields})}
     return made

@@ -12,6 +12,7 @@ from train_job_objects import (
     build_job,
     build_pod,
     build_running,
+    build_workload,
     observe,
 )
 
@@ -34,17 +35,11 @@ from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.shell.job_encoding import encode_summary
 
 RULES = JudgingContext(
-    deadlines=Deadlines(active_seconds=100),
-    judging=JudgingSettings(no_status_timeout=timedelta(seconds=50)),
+    deadlines=Deadlines(active_seconds=100), judging=JudgingSettings(no_status_timeout=timedelta(seconds=50))
 )
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
 NODES = [build_running(0), build_running(1)]
-WORKLOAD = {
-    "apiVersion": "kueue.x-k8s.io/v1beta1",
-    "kind": "Workload",
-    "metadata": {"name": "trainjob-j-12345", "namespace": "ns"},
-    "spec": {"active": True, "queueName": "team"},
-}
+WORKLOAD = build_workload(active=True)
 
 
 def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
@@ -174,12 +169,8 @@ def test_time_of_the_verdict_is_the_end_of_an_orphan_that_this_server_has_suspen
 DIALECT = DIALECTS["TrainJob"]
 
 
-def read(manifest) -> Job:
-    return DIALECT.read(manifest)
-
-
 def test_job_is_read_with_the_options_of_its_annotation():
-    found = read(build_job(nodes=4, min_nodes=2, ttl_seconds=60, max_restarts=3))
+    found = DIALECT.read(build_job(nodes=4, min_nodes=2, ttl_seconds=60, max_restarts=3))
     assert (found.name, found.namespace, found.uid, found.created) == ("j", "ns", "u", BEGAN)
     assert found.dialect == "TrainJob"
     assert found.groups == (ReplicaSpec(role="node", replicas=4, restarts=True),)
@@ -187,16 +178,19 @@ def test_job_is_read_with_the_options_of_its_annotation():
     assert (found.ttl, found.expires, found.clean_pod_policy) == (timedelta(seconds=60), True, "None")
     assert (found.owns_pods, found.owned, found.ending) == (False, False, False)
     # A job of another client has no options.
-    found = read(build_job())
+    found = DIALECT.read(build_job())
     assert (found.elastic, found.scales, found.ttl, found.expires) == (False, False, None, False)
-    assert read(build_job(suspend=True)).ending
+    assert DIALECT.read(build_job(suspend=True)).ending
 
 
 def test_number_of_nodes_is_limited_and_a_malformed_manifest_has_one():
     counts = {None: 1, 0: 0, -1: 0, 7: 7, 10**9: 100_000, "x": 1}
     for nodes, count in counts.items():
-        assert read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
-    assert [read(each).replicas for each in ({}, {"metadata": None, "spec": 3, "status": []})] == [1, 1]
+        assert DIALECT.read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
+    assert [DIALECT.read(each).replicas for each in ({}, {"metadata": None, "spec": 3, "status": []})] == [
+        1,
+        1,
+    ]
 
 
 def test_options_are_written_without_their_defaults_and_read_despite_invalid_ones():

@@ -11,6 +11,7 @@ from train_job_objects import (
     build_job,
     build_pod,
     build_running,
+    build_workload,
     observe,
 )
 
@@ -261,22 +262,12 @@ def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job():
     assert find_start(other) is None
 
 
-def build_workload(status: str = "True", **metadata):
-    admitted = {"type": "Admitted", "status": status, "lastTransitionTime": at(3)}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
-        "kind": "Workload",
-        "metadata": {"name": "trainjob-j-12345", "namespace": "ns", **metadata},
-        "spec": {"queueName": "team"},
-        "status": {"conditions": [admitted]},
-    }
-
-
 def observe_queued(*patches, suspend: bool = False, status: str = "True", **values) -> Observed:
     """Return the state of a job in a queue with these runtime patches; `values` are its options."""
     job = build_job(suspend=suspend, **values)
     job["spec"]["runtimePatches"] = [*patches]
-    return observe(job, build_running(0), build_pod(1), pod_groups=[build_workload(status)])
+    workload = build_workload(build_condition("Admitted", 3, status=status))
+    return observe(job, build_running(0), build_pod(1), pod_groups=[workload])
 
 
 def list_events(observed: Observed) -> list[tuple[str, str]]:
@@ -314,7 +305,7 @@ def test_a_lost_patch_is_reported_with_the_same_event_name_on_every_server():
 
 def test_other_jobs_have_no_such_event():
     job = {"kind": "PyTorchJob", "metadata": {"name": "j", "uid": "u", "creationTimestamp": at(0)}}
-    observed = observe(job, pod_groups=[build_workload()])
+    observed = observe(job, pod_groups=[build_workload(build_condition("Admitted", 3))])
     assert list_events(observed) == []
     assert build_warning_events(observed, BEGAN) == []
     assert build_warning_events(Observed(job=None), BEGAN) == []

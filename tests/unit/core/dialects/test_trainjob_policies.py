@@ -212,9 +212,8 @@ def test_patch_has_the_volumes_of_the_pods():
     mounts = [{"name": "data", "mountPath": "/data"}]
     volumes = [{"name": "data", "emptyDir": {}}]
     containers = [{"name": "primary", "volumeMounts": mounts}]
-    (patch,) = plan_job(podTemplate={"spec": {"volumes": volumes, "containers": containers}})["spec"][
-        "runtimePatches"
-    ]
+    job = plan_job(podTemplate={"spec": {"volumes": volumes, "containers": containers}})
+    (patch,) = job["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     made = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
     assert node["template"]["spec"]["template"]["spec"] == made

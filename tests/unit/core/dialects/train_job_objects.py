@@ -47,16 +47,11 @@ def get_train_job_options(job):
 def build_job(*conditions, nodes: int = 2, suspend: bool = False, **values):
     """Build a TrainJob; `values` are its options in the annotation."""
     annotations = {options.ANNOTATION: options.encode(options.JobOptions(**values))} if values else {}
+    metadata = {"name": "j", "namespace": "ns", "uid": "u", "creationTimestamp": at(0)}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": {
-            "name": "j",
-            "namespace": "ns",
-            "uid": "u",
-            "creationTimestamp": at(0),
-            "annotations": annotations,
-        },
+        "metadata": {**metadata, "annotations": annotations},
         "spec": {"trainer": {"numNodes": nodes, "numProcPerNode": 8}, "suspend": suspend},
         "status": {"conditions": [*conditions]},
     }
@@ -74,16 +69,12 @@ def build_pod(index: int, phase: str = "Pending", *, created: float = 1, attempt
         "jobset.sigs.k8s.io/restart-attempt": str(attempt),
         "batch.kubernetes.io/job-completion-index": str(index),
     }
-    suffix, node = state.pop("suffix", "aaaaa"), state.pop("node", "" if phase == "Pending" else "n1")
+    name = f"j-node-0-{index}-{state.pop('suffix', 'aaaaa')}"
+    node = state.pop("node", "" if phase == "Pending" else "n1")
     deleted = {"deletionTimestamp": at(state.pop("deleted"))} if "deleted" in state else {}
     return {
         "kind": "Pod",
-        "metadata": {
-            "name": f"j-node-0-{index}-{suffix}",
-            "labels": labels,
-            "creationTimestamp": at(created),
-            **deleted,
-        },
+        "metadata": {"name": name, "labels": labels, "creationTimestamp": at(created), **deleted},
         "spec": {"nodeName": node, "containers": [{"name": "node"}]},
         "status": {"phase": phase, "containerStatuses": [{"name": "node", "state": state}] if state else []},
     }
@@ -96,6 +87,16 @@ def build_running(index: int, since: float = 5, **fields):
 def build_ended(index: int, code: int = 0, finished: float = 90, **fields):
     state = {"exitCode": code, "startedAt": at(5), "finishedAt": at(finished)}
     return build_pod(index, "Failed" if code else "Succeeded", terminated=state, **fields)
+
+
+def build_workload(*conditions, **spec):
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": "trainjob-j-12345", "namespace": "ns"},
+        "spec": {"queueName": "team", **spec},
+        "status": {"conditions": [*conditions]},
+    }
 
 
 def observe(job, *pods, **more) -> Observed:
