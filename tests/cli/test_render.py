@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """``kfpytorch render`` on the command line, and with ``--batch`` for JSON lines."""
 
 import codecs
@@ -281,16 +282,10 @@ NO_TYPES = {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}
         ({**REQUEST, "pod_templates": {}}, ["pod_templates"]),
         ({**REQUEST, "pod_templates": [1]}, ["pod_templates[0]"]),
         ({"template": {**ONE, "custom": {}}}, ["custom"]),
-        (
-            {**REQUEST, "template": NO_TYPES},
-            ["template.taskTypeVersion", "template.type", "template.interface.inputs"],
-        ),
-        (
-            {**REQUEST, "metadata": {"interruptible": 3, "labels": {"a": 1}}},
-            ["metadata.interruptible", "metadata.labels"],
-        ),
+        ({**REQUEST, "template": NO_TYPES}, ["template.taskTypeVersion", "template.type", "template.interface.inputs"]),
+        ({**REQUEST, "metadata": {"interruptible": 3, "labels": {"a": 1}}}, ["metadata.interruptible", "metadata.labels"]),
     ],
-)
+)  # fmt: skip
 def test_invalid_request_is_reported_with_its_fields(request_: Any, fields: list[str]) -> None:
     assert [each["field"] for each in answer(request_)["problems"]] == fields
 

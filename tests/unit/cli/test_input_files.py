@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests of the files that a command reads besides its task: settings and PodTemplates."""
 
 from pathlib import Path
@@ -28,16 +29,10 @@ def read(directory: Path, text: str) -> Settings:
         {**RESOURCES, "k8s": SECTION},
         {**RESOURCES, "plugins": {"k8s": SECTION, "logs": {"kubernetes-enabled": True}}, "propeller": {}},
         {"configuration": {"inline": {**RESOURCES, "plugins": {"k8s": SECTION}}}},
-        {
-            "configmap": {
-                "task_resource_defaults": RESOURCES,
-                "k8s": {"plugins": {"k8s": SECTION}},
-                "core": {},
-            }
-        },
+        {"configmap": {"task_resource_defaults": RESOURCES, "k8s": {"plugins": {"k8s": SECTION}}, "core": {}}},
     ],
     ids=["k8s", "configuration", "flyte-binary", "flyte-core"],
-)
+)  # fmt: skip
 def test_section_and_task_resources_are_found_in_each_layout_of_flyte_config(tmp_path, content):
     settings = read(tmp_path, yaml.safe_dump(content))
     for each in (settings, serve_settings.read_configuration(str(tmp_path / "s.yaml"), {}).platform):
@@ -91,18 +86,10 @@ def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
     [
         ("{plugins: {k8s: %s}, kfpytorch: {dialect: x}}", "kfpytorch", "plugins.k8s"),
         ("plugins: {k8s: %s, kfpytorch: {dialect: x}}", "plugins.kfpytorch", "plugins.k8s"),
-        (
-            "{configuration: {inline: {plugins: {k8s: %s}, kfpytorch: {dialect: x}}}}",
-            "configuration.inline.kfpytorch",
-            "configuration.inline.plugins.k8s",
-        ),
-        (
-            "{configmap: {k8s: {plugins: {k8s: %s}}}, kfpytorch: {dialect: x}}",
-            "kfpytorch",
-            "configmap.k8s.plugins.k8s",
-        ),
+        ("{configuration: {inline: {plugins: {k8s: %s}, kfpytorch: {dialect: x}}}}", "configuration.inline.kfpytorch", "configuration.inline.plugins.k8s"),
+        ("{configmap: {k8s: {plugins: {k8s: %s}}}, kfpytorch: {dialect: x}}", "kfpytorch", "configmap.k8s.plugins.k8s"),
     ],
-)
+)  # fmt: skip
 def test_our_section_outside_of_flytes_section_is_a_problem(tmp_path, text, field, place):
     misplaced = Problem(
         field=field,

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests of Python files as the source of a task: valid files, and errors for invalid ones."""
 
 import sys
@@ -96,12 +97,7 @@ NO_IMAGE = TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}
     ("name", "text", "task", "message"),
     [
         ("mistyped.py", "def train(:", None, "mistyped.py cannot be imported: SyntaxError: invalid syntax"),
-        (
-            "lacking.py",
-            "\nimport no_such_module",
-            None,
-            "install it here, or import it inside the task\n  at",
-        ),
+        ("lacking.py", "\nimport no_such_module", None, "install it here, or import it inside the task\n  at"),
         ("raising.py", "def fails():\n    1 / 0\nfails()", None, "division by zero\n  at raising.py:2"),
         ("leaving.py", "raise SystemExit(3)", None, "leaving.py cannot be imported: SystemExit: 3"),
         ("json.py", "", None, "json.py: Python imports another module with the name json; rename the file"),
@@ -112,7 +108,7 @@ NO_IMAGE = TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}
         ("named.py", TASKS, None, "named.py: no task is given. Name one of: named.map_train_"),
         ("unwritable.py", NO_IMAGE, "train", "unwritable.train cannot be serialized: AssertionError: "),
     ],
-)
+)  # fmt: skip
 def test_unusable_file_or_task_is_explained(name: str, text: str, task: str | None, message: str) -> None:
     with pytest.raises(UnusableInput) as refused:
         python_file.load_task(file(name, text), task, image="i:1")

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 from datetime import timedelta
 from operator import attrgetter
 
@@ -176,11 +177,7 @@ def test_variables_are_read_from_the_given_environment():
         ({"kfpytorch": {"exit-codes": {1: "oom"}}}, "kfpytorch.exit-codes", "{1: 'oom'}"),
         (by_cause({"image-pull": "1m"}), BY_CAUSE, "{'image-pull': '1m'}"),
         (by_cause({"quota-exceeded": "soon"}), BY_CAUSE, "{'quota-exceeded': 'soon'}"),
-        (
-            {"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}},
-            "kfpytorch.logs.templates",
-            "[{'uri': 'x'}]",
-        ),
+        ({"kfpytorch": {"logs": {"templates": [{"uri": "x"}]}}}, "kfpytorch.logs.templates", "[{'uri': 'x'}]"),
         ([], "", "[]"),
         ({"kfpytorch": {"dialect": "flux"}}, "kfpytorch.dialect", "'flux'"),
         ({"kfpytorch": {"dialect-by-domain": {"a": "both"}}}, "kfpytorch.dialect-by-domain", "{'a': 'both'}"),
@@ -191,7 +188,7 @@ def test_variables_are_read_from_the_given_environment():
         ({"kfpytorch": {"pod-security": {"mode": True}}}, "kfpytorch.pod-security.mode", "True"),
         ({"kfpytorch": {"pod-security": {"by-namespace": 1}}}, "kfpytorch.pod-security.by-namespace", "1"),
     ],
-)
+)  # fmt: skip
 def test_invalid_setting_is_a_problem(section, field, value):
     assert [(problem.field, problem.value) for problem in reject(section)] == [(field, value)]
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Facts that violate one check of the doctor, for each check."""
 
 import asyncio
@@ -136,38 +137,21 @@ CASES: Mapping[str, Facts] = {
     "trainer-missing": facts(task=TRAIN_JOB),
     "trainer-down": facts({DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0", ready=0)]}, task=TRAIN_JOB),
     "trainer-webhook-unreachable": facts(job_reply=NO_WEBHOOK, task=TRAIN_JOB),
-    "trainer-webhook-missing": facts(
-        {DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0"), TRAINER]}, invalid_reply=STORED, task=TRAIN_JOB
-    ),
+    "trainer-webhook-missing": facts({DEPLOYMENTS: [deployment("jobset", "jobset:v0.12.0"), TRAINER]}, invalid_reply=STORED, task=TRAIN_JOB),
     "gang-rejected": facts(gang_problems=[PROBLEM]),
     "gang-crd-missing": facts(gang=BACKEND),
     "gang-unused": facts({Subject.GROUPS: [{"name": "scheduling.x-k8s.io"}]}),
     "scheduler-missing": facts(gang=BACKEND),
-    "scheduler-down": facts(
-        {DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=BACKEND
-    ),
-    "pod-groups-not-created": facts(
-        {DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", pod_groups_by="operator")
-    ),
+    "scheduler-down": facts({DEPLOYMENTS: [deployment("s", "s:1", f"--scheduler-name={COSCHEDULING}", ready=0)]}, gang=BACKEND),
+    "pod-groups-not-created": facts({DEPLOYMENTS: [operator()]}, gang=GangSettings(scheduler="coscheduling", pod_groups_by="operator")),
     "pod-groups-duplicate": facts({DEPLOYMENTS: [operator("--gang-scheduler-name=volcano")]}),
     "queue-missing": facts({Subject.QUEUES: []}, gang=KUEUE),
-    "queue-outdated": facts(
-        {DEPLOYMENTS: [deployment("kueue-controller-manager", "kueue:v0.16.2")]},
-        task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}, "TrainJob"),
-    ),
+    "queue-outdated": facts({DEPLOYMENTS: [deployment("kueue-controller-manager", "kueue:v0.16.2")]}, task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}, "TrainJob")),
     "queue-closed": facts({Subject.QUEUES: [{**LOCAL, "spec": {"stopPolicy": "Hold"}}]}, gang=KUEUE),
-    "queue-too-small": facts(
-        {Subject.QUEUES: [queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})]},
-        gang=GangSettings(scheduler="volcano", queue="team"),
-        task=ONE_CPU,
-    ),
-    "queue-uncovered": facts(
-        {Subject.QUEUES: [LOCAL], Subject.PARENT_QUEUES: [PARENT_QUEUE]}, gang=KUEUE, task=ONE_CPU
-    ),
+    "queue-too-small": facts({Subject.QUEUES: [queue("team", "scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": "0"})]}, gang=GangSettings(scheduler="volcano", queue="team"), task=ONE_CPU),
+    "queue-uncovered": facts({Subject.QUEUES: [LOCAL], Subject.PARENT_QUEUES: [PARENT_QUEUE]}, gang=KUEUE, task=ONE_CPU),
     "priority-class-missing": facts(task=role(priorityClassName="urgent")),
-    "workload-priority-class-missing": facts(
-        task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}), gang=KUEUE
-    ),
+    "workload-priority-class-missing": facts(task=task_of({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "urgent"}}}), gang=KUEUE),
     "task-rejected": facts(task=PlannedTask(problems=[PROBLEM])),
     "template-missing": facts(settings=TEMPLATED),
     "job-rejected": facts(job_reply=INVALID),
@@ -179,10 +163,7 @@ CASES: Mapping[str, Facts] = {
     "template-placeholder": facts({Subject.TEMPLATES: [template({"labels": GROUP})]}, settings=TEMPLATED),
     "quota-too-small": facts({Subject.QUOTAS: [SMALL_QUOTA]}, task=TWO_CPUS),
     "quota-full": facts({Subject.QUOTAS: [FULL_QUOTA]}, task=TWO_CPUS),
-    "limit-range": facts(
-        {Subject.LIMIT_RANGES: [build_object("most")]},
-        pod_replies={"worker": DryRunReply(message="maximum cpu usage per Container is 1, but limit is 2")},
-    ),
+    "limit-range": facts({Subject.LIMIT_RANGES: [build_object("most")]}, pod_replies={"worker": DryRunReply(message="maximum cpu usage per Container is 1, but limit is 2")}),
     "no-ready-node": facts({NODES: [{**node(), "spec": {"unschedulable": True}}]}),
     "node-selector": facts({NODES: [node()]}, task=role(nodeSelector={"pool": "a"})),
     "node-taints": facts({NODES: [{**node(**{GPU: "8"}), "spec": {"taints": TAINTS}}]}, task=ON_GPU),
@@ -198,9 +179,7 @@ CASES: Mapping[str, Facts] = {
     "dns-not-ready": facts(),
     "hostname-length": facts(task=role(setHostnameAsFQDN=True, subdomain="s" * 60)),
     "pod-security": facts(pod_replies={"worker": DryRunReply(message='violates PodSecurity "restricted"')}),
-    "service-account-missing": facts(
-        {Subject.NAMESPACE: [build_object(NS)]}, task=role(serviceAccountName="team")
-    ),
+    "service-account-missing": facts({Subject.NAMESPACE: [build_object(NS)]}, task=role(serviceAccountName="team")),
     "pull-secret-missing": facts(task=role(imagePullSecrets=[{"name": "pull"}])),
     "image-reference-invalid": facts(task=container(image="An Image")),
     "config-map-missing": facts(task=role(**volume(configMap={"name": "c"}))),
@@ -212,16 +191,12 @@ CASES: Mapping[str, Facts] = {
     "flyte-route": facts({Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": {"enabled-plugins": ["a"]}}}]}),
     "flyte-connector": facts(flyte()),
     "flyte-timeouts": facts(flyte(timeouts={"GetTask": "1s"})),
-    "flyte-names": facts(
-        {Subject.FLYTE_CONFIG: [{"plugins": {"connector-service": {"connectors": {"My": {}}}}}]}
-    ),
+    "flyte-names": facts({Subject.FLYTE_CONFIG: [{"plugins": {"connector-service": {"connectors": {"My": {}}}}}]}),
     "flyte-retries": facts(flyte(endpoint=ENDPOINT)),
     "flyte-timeout": facts(flyte(endpoint=ENDPOINT)),
     "connector-service": facts(flyte(endpoint=ENDPOINT)),
     "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
-    "connector-unreachable": asyncio.run(
-        external_probes.probe_external(facts(), (), Server(address="localhost"))
-    ),
+    "connector-unreachable": asyncio.run(external_probes.probe_external(facts(), (), Server(address="localhost"))),
     "connector-rbac": facts(lacking={"flyte/c": [RULE]}),
     "connector-version-mismatch": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
-}
+}  # fmt: skip

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests of operators, of versions in image tags, and of the comparison of sent with stored objects."""
 
 from typing import Any
@@ -326,16 +327,10 @@ def test_added_field_is_no_change() -> None:
     [
         ({"tolerations": []}, "spec.tolerations[0] is None instead of {'key': 'x'}"),
         ({"schedulerName": "yunikorn"}, "spec.schedulerName is 'yunikorn', which the job does not set"),
-        (
-            {"containers": [a_trainer(memory="2Gi")]},
-            "spec.containers[pytorch].resources.requests.memory is '2Gi' instead of '1024Mi'",
-        ),
-        (
-            {"containers": [a_trainer(memory="1Gi", cpu="1")]},
-            "spec.containers[pytorch] requests cpu, which the job does not set",
-        ),
+        ({"containers": [a_trainer(memory="2Gi")]}, "spec.containers[pytorch].resources.requests.memory is '2Gi' instead of '1024Mi'"),
+        ({"containers": [a_trainer(memory="1Gi", cpu="1")]}, "spec.containers[pytorch] requests cpu, which the job does not set"),
     ],
-)
+)  # fmt: skip
 def test_change_is_reported_with_its_path(spec: dict[str, Any], change: str) -> None:
     (sentence,) = list_sentences(stored(**spec))
     assert sentence == f"the cluster changes the worker pod before it is stored: {change}"

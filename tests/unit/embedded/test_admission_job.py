@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Admission of PyTorchJobs: pruning, defaults, and the limit of replicas."""
 
 import copy
@@ -37,20 +38,12 @@ UDP = {"containerPort": 1, "protocol": "UDP"}
     [
         (a_job(runPolicy={"suspend": True, "tries": 1}), a_job(runPolicy={"suspend": True})),
         (a_job(scale=2), a_job()),
-        (
-            a_job({"hostname": None, "nodeSelector": {"a": None, "b": "c"}}),
-            a_job({"nodeSelector": {"b": "c"}}),
-        ),
+        (a_job({"hostname": None, "nodeSelector": {"a": None, "b": "c"}}), a_job({"nodeSelector": {"b": "c"}})),
         # The definition is older than these fields of a pod.
         (a_job({"resources": {"limits": {"cpu": "1"}}, "hostnameOverride": "a"}), a_job()),
-        (
-            a_job(a_container(ports=[{"containerPort": 1}, UDP], envFrom=[{"secretRef": {}, "more": {}}])),
-            a_job(
-                a_container(ports=[{**UDP, "protocol": "TCP"}, UDP], envFrom=[{"secretRef": {"name": ""}}])
-            ),
-        ),
+        (a_job(a_container(ports=[{"containerPort": 1}, UDP], envFrom=[{"secretRef": {}, "more": {}}])), a_job(a_container(ports=[{**UDP, "protocol": "TCP"}, UDP], envFrom=[{"secretRef": {"name": ""}}]))),
     ],
-)
+)  # fmt: skip
 def test_job_is_stored_with_defaults_and_without_unknown_fields(sent: Any, stored: Any) -> None:
     assert admit_job(sent) == stored
 

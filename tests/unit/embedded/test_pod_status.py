@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """The pod status that the kubelet reports."""
 
 from functools import partial
@@ -71,13 +72,9 @@ def test_pod_phase_is_computed_from_container_states(of, expected):
         (app(waiting=("ErrImagePull", "no")), {"waiting": {"reason": "ErrImagePull", "message": "no"}}, {}),
         (app(ended=WELL), {"terminated": WELL.as_json()}, {}),
         (app(ended=BADLY, previous=WELL), {"terminated": BADLY.as_json()}, {"terminated": WELL.as_json()}),
-        (
-            app(ended=BADLY, previous=WELL, waiting=("CrashLoopBackOff", "10s")),
-            {"waiting": {"reason": "CrashLoopBackOff", "message": "10s"}},
-            {"terminated": BADLY.as_json()},
-        ),
+        (app(ended=BADLY, previous=WELL, waiting=("CrashLoopBackOff", "10s")), {"waiting": {"reason": "CrashLoopBackOff", "message": "10s"}}, {"terminated": BADLY.as_json()}),
     ],
-)
+)  # fmt: skip
 def test_container_states_are_reported(of, now, last):
     (status,) = build_pod_status(state(a=of))["containerStatuses"]
     assert (status["state"], status["lastState"]) == (now, last)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Rules of the PyTorchJob controller that no recorded history contains: its default mode, and events."""
 
 from datetime import datetime, timedelta, timezone
@@ -134,19 +135,11 @@ def test_finished_job_is_deleted_after_its_ttl(now, policy, actions, wake_at):
     ("job", "pods", "end"),
     [
         (a_job(worker=EXIT_CODE, status=STARTED), [a_pod("worker-0", "Failed", exitCode=1)], "Failed"),
-        (
-            a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED),
-            [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")],
-            "Succeeded",
-        ),
-        (
-            a_job(master={}, worker=EXIT_CODE, status=STARTED),
-            [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exitCode=1)],
-            "Failed",
-        ),
+        (a_job(worker={"replicas": 2}, elasticPolicy={}, status=STARTED), [a_pod("worker-0", "Succeeded"), a_pod("worker-1", "Failed")], "Succeeded"),
+        (a_job(master={}, worker=EXIT_CODE, status=STARTED), [a_pod("master-0", "Succeeded"), a_pod("worker-0", "Failed", exitCode=1)], "Failed"),
     ],
     ids=["failure by exit code", "elastic success", "failure after the success of the master"],
-)
+)  # fmt: skip
 def test_job_ends_once_with_one_event_and_a_completion_time(job, pods, end):
     step = run_controller(job, *pods)
     assert conditions(step)[1:] == ["Running=False", f"{end}=True"]

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 from typing import Any
 
 import pytest
@@ -49,15 +50,9 @@ WITH_GPU_SIDECAR = {"containers": [container(), container("b", limits={"nvidia.c
 @pytest.mark.parametrize(
     ("arguments", "problems"),
     [
-        (
-            {"requests": Resources(mem="16Gib"), "limits": Resources(gpu="0.5")},
-            (f"requests.mem='16Gib': {QUANTITY}", "limits.gpu='0.5': must be a whole number of devices"),
-        ),
+        ({"requests": Resources(mem="16Gib"), "limits": Resources(gpu="0.5")}, (f"requests.mem='16Gib': {QUANTITY}", "limits.gpu='0.5': must be a whole number of devices")),
         ({"resources": Resources(cpu=("1", "two"))}, (f"resources.cpu='two': {QUANTITY}",)),
-        (
-            {"requests": Resources(cpu=("1", "2"))},
-            ("requests.cpu=('1', '2'): must be one value; a request with its limit goes into resources=",),
-        ),
+        ({"requests": Resources(cpu=("1", "2"))}, ("requests.cpu=('1', '2'): must be one value; a request with its limit goes into resources=",)),
         ({"environment": {"A": 1, "B": ""}}, ("environment['A']=1: must be text",)),
         ({"pod_template": {"spec": {}}}, ("pod_template={'spec': {}}: must be a PodTemplate(...)",)),
         ({"requests": Resources(gpu="4")}, (TOO_MANY,)),
@@ -67,7 +62,7 @@ WITH_GPU_SIDECAR = {"containers": [container(), container("b", limits={"nvidia.c
         ({"pod_template": pod({"containers": [container(requests={"amd.com/gpu": "4"})]})}, (TOO_MANY,)),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_task_that_cannot_run_is_rejected_at_its_definition(arguments, problems) -> None:
     assert refusal(Elastic(nnodes=2, nproc_per_node=8), **arguments) == problems
 

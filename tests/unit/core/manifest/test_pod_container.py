@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the pod of a container task, to which the plan must add all settings of the platform."""
 
 from dataclasses import replace
@@ -27,30 +28,18 @@ AS_USER, NAMESERVER = {"runAsUser": 1}, {"nameservers": ["::1"]}
 # One row per setting: the settings section, and its changes to the pod spec of an ordinary and of an
 # interruptible attempt.
 SETTINGS = {
-    "tolerations": (
-        {"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]},
-        {"tolerations": TOLERATIONS[:1]},
-        TOLERATING,
-    ),
+    "tolerations": ({"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]}, {"tolerations": TOLERATIONS[:1]}, TOLERATING),
     "resource tolerations": ({"resource-tolerations": BY_RESOURCE}, *[TOLERATING] * 2),
-    "node selector": (
-        {"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}},
-        {"nodeSelector": {"a": "1", "b": "1"}},
-        {"nodeSelector": {"a": "1", "b": "2"}},
-    ),
+    "node selector": ({"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}}, {"nodeSelector": {"a": "1", "b": "1"}}, {"nodeSelector": {"a": "1", "b": "2"}}),
     "requirement": ({"interruptible-node-selector-requirement": REQUIREMENT}, {}, REQUIRING),
     "requirement of others": ({"non-interruptible-node-selector-requirement": REQUIREMENT}, REQUIRING, {}),
-    "affinity": (
-        {"default-affinity": node_affinity([Z], [Y]), "interruptible-node-selector-requirement": REQUIREMENT},
-        {"affinity": node_affinity([Z], [Y])},
-        {"affinity": node_affinity([Z, REQUIREMENT], [Y, REQUIREMENT])},
-    ),
+    "affinity": ({"default-affinity": node_affinity([Z], [Y]), "interruptible-node-selector-requirement": REQUIREMENT}, {"affinity": node_affinity([Z], [Y])}, {"affinity": node_affinity([Z, REQUIREMENT], [Y, REQUIREMENT])}),
     "scheduler": ({"scheduler-name": "volcano"}, *[{"schedulerName": "volcano"}] * 2),
     "host network": ({"enable-host-networking-pod": True}, *[{"hostNetwork": True}] * 2),
     "no host network": ({"enable-host-networking-pod": False}, {}, {}),
     "security": ({"default-pod-security-context": AS_USER}, *[{"securityContext": AS_USER}] * 2),
     "dns": ({"default-pod-dns-config": NAMESERVER}, *[{"dnsConfig": NAMESERVER}] * 2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("section", "ordinary", "interruptible"), SETTINGS.values(), ids=SETTINGS)
@@ -187,13 +176,8 @@ ACCELERATORS = [
     ({"device": "a100", "unpartitioned": False}, {}, [IS_A100], [FOR_A100]),
     (WHOLE_A100, {}, [IS_A100, {"key": SIZE, "operator": "DoesNotExist"}], [FOR_A100]),
     (WHOLE_A100, OF_WHOLE, [IS_A100, REQUIREMENT], [FOR_A100, TOLERATIONS[0]]),
-    (
-        {"partitionSize": "1g.5gb"},
-        {"gpu-partition-size-node-label": "size"},
-        [{"key": "size", "operator": "In", "values": ["1g.5gb"]}],
-        [{"key": "size", "operator": "Equal", "value": "1g.5gb", "effect": "NoSchedule"}],
-    ),
-]
+    ({"partitionSize": "1g.5gb"}, {"gpu-partition-size-node-label": "size"}, [{"key": "size", "operator": "In", "values": ["1g.5gb"]}], [{"key": "size", "operator": "Equal", "value": "1g.5gb", "effect": "NoSchedule"}]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("accelerator", "section", "expressions", "tolerations"), ACCELERATORS)

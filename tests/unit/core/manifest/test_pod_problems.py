@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a case
 """Tests for the problems of invalid tasks, and for the "baseline" Pod Security Standard."""
 
 from dataclasses import replace
@@ -57,63 +58,21 @@ PROBLEMS = {
     "no resource of containers": (requesting(STORAGE="1Gi"), [(LIMIT, "4")]),
     "half a GPU": (requesting(GPU="0.5"), [(GPU_LIMIT, "500m")]),
     "GPUs that differ": (container(resources=UNEQUAL), [(GPU_LIMIT, "6")]),
-    "placeholder": (
-        container(args=ARGS, command=["{{.Inputs.x}}"]),
-        [
-            ("container.command[0]", '"{{.Inputs.x}}"'),
-            ("container.args[0]", '"{{.input}}"'),
-            ("container.args[1]", '"{{ $RawOutputDataPrefix }}"'),
-        ],
-    ),
+    "placeholder": (container(args=ARGS, command=["{{.Inputs.x}}"]), [("container.command[0]", '"{{.Inputs.x}}"'), ("container.args[0]", '"{{.input}}"'), ("container.args[1]", '"{{ $RawOutputDataPrefix }}"')]),
     "placeholder in a pod": (of_primary(args=ARGS[:1]), [(f"{PRIMARY}.args[0]", '"{{.input}}"')]),
     "co-pilot": (container(dataConfig={"enabled": True}), [("container.dataConfig", "{...}")]),
     "no container": (rendered({"containers": []}), NO_PRIMARY),
     "no primary": (rendered({"containers": [{"name": "a"}, {"name": "b"}]}), NO_PRIMARY),
     "nameless": (rendered({"containers": [{"image": "i"}]}), [(f"{PRIMARY}.name", '""')]),
-    "two of a name": (
-        rendered(TWO_OF_A_NAME),
-        [(f"{SPEC}.containers", '"pytorch"'), (f"{SPEC}.volumes", '"v"')],
-    ),
-    "shapes": (
-        of_primary(args="x", env=[{"name": 3}], resources=ODD_AMOUNTS, volumeMounts={}, image=None),
-        [
-            (f"{PRIMARY}.args", '"x"'),
-            (f"{PRIMARY}.env[0].name", "3"),
-            (f"{PRIMARY}.resources.limits.cpu", '"x"'),
-            (f"{PRIMARY}.resources.limits.memory", "true"),
-            (f"{PRIMARY}.resources.requests.cpu", '"-1"'),
-            (f"{PRIMARY}.volumeMounts", "{}"),
-        ],
-    ),
-    "network": (
-        rendered({"containers": [{"name": "primary"}], "hostNetwork": "yes", "affinity": 1}),
-        [(f"{SPEC}.hostNetwork", '"yes"'), (f"{SPEC}.affinity", "1")],
-    ),
-    "a sidecar's GPUs": (
-        unrendered(
-            {"name": "main", "image": "a"},
-            {"name": "side", "image": "a", "resources": SIDECAR_GPUS},
-            {"name": "more", "image": "a", "resources": UNEQUAL_DEVICES},
-        ),
-        [(f"{SPEC}.containers[2].resources.limits.a.b/c", "1")],
-    ),
-    "two mounts of a path": (
-        of_primary(volumeMounts=[{"name": name, "mountPath": "/a"} for name in "ab"]),
-        [(f"{PRIMARY}.volumeMounts", '"/a"')],
-    ),
-    "ports": (
-        of_primary(ports=PORTS),
-        [(f"{PRIMARY}.ports", '"a"'), (f"{PRIMARY}.ports", "80"), (f"{PRIMARY}.ports", "23456")],
-    ),
-    "no memory": (
-        memory(mountName="", mountPath="", sizeLimit="x"),
-        [(f"{MEMORY}.mountName", '""'), (f"{MEMORY}.mountPath", '""'), (f"{MEMORY}.sizeLimit", '"x"')],
-    ),
-    "memory twice": (
-        memory(mountName="v", mountPath="/v"),
-        [(f"{MEMORY}.mountName", '"v"'), (f"{MEMORY}.mountPath", '"/v"')],
-    ),
-}
+    "two of a name": (rendered(TWO_OF_A_NAME), [(f"{SPEC}.containers", '"pytorch"'), (f"{SPEC}.volumes", '"v"')]),
+    "shapes": (of_primary(args="x", env=[{"name": 3}], resources=ODD_AMOUNTS, volumeMounts={}, image=None), [(f"{PRIMARY}.args", '"x"'), (f"{PRIMARY}.env[0].name", "3"), (f"{PRIMARY}.resources.limits.cpu", '"x"'), (f"{PRIMARY}.resources.limits.memory", "true"), (f"{PRIMARY}.resources.requests.cpu", '"-1"'), (f"{PRIMARY}.volumeMounts", "{}")]),
+    "network": (rendered({"containers": [{"name": "primary"}], "hostNetwork": "yes", "affinity": 1}), [(f"{SPEC}.hostNetwork", '"yes"'), (f"{SPEC}.affinity", "1")]),
+    "a sidecar's GPUs": (unrendered({"name": "main", "image": "a"}, {"name": "side", "image": "a", "resources": SIDECAR_GPUS}, {"name": "more", "image": "a", "resources": UNEQUAL_DEVICES}), [(f"{SPEC}.containers[2].resources.limits.a.b/c", "1")]),
+    "two mounts of a path": (of_primary(volumeMounts=[{"name": name, "mountPath": "/a"} for name in "ab"]), [(f"{PRIMARY}.volumeMounts", '"/a"')]),
+    "ports": (of_primary(ports=PORTS), [(f"{PRIMARY}.ports", '"a"'), (f"{PRIMARY}.ports", "80"), (f"{PRIMARY}.ports", "23456")]),
+    "no memory": (memory(mountName="", mountPath="", sizeLimit="x"), [(f"{MEMORY}.mountName", '""'), (f"{MEMORY}.mountPath", '""'), (f"{MEMORY}.sizeLimit", '"x"')]),
+    "memory twice": (memory(mountName="v", mountPath="/v"), [(f"{MEMORY}.mountName", '"v"'), (f"{MEMORY}.mountPath", '"/v"')]),
+}  # fmt: skip
 BASE = pod_template(
     containers=[{"name": "default", "image": "", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
     volumes=[{"name": "v"}],
