@@ -199,17 +199,13 @@ def encode_message(message: Message) -> Mapping[str, Any]:
 
 def _encode_field(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
-    if _is_map(field):
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)
     if hasattr(value, "append"):
         return [_encode_value(each, field) for each in value]
     if field.has_presence and not message.HasField(field.name):
         return None
     return _encode_value(value, field)
-
-
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def _encode_value(value: Any, field: Any) -> Any:

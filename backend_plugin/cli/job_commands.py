@@ -81,7 +81,7 @@ def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: 
     with closing(client.watch_jobs(name, active_only=active_only, **_build_list_options(options))) as changes:
         for change in changes:
             if last is None and options["output"] != "json":
-                command_io.print_line(columns.format_header())
+                command_io.print_line(columns.format_row(_HEADER))
             kind = str(change.WhichOneof("change"))
             last = getattr(change, kind)
             _print_change(change, kind, columns, options["output"])

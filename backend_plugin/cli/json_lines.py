@@ -34,7 +34,11 @@ def run_batch(answer: Answer) -> None:
 
 def reply_to_line(answer: Answer, line: bytes) -> bytes:
     """Return the JSON reply to one request line, without a newline."""
-    return encode_json(_build_reply(answer, line))
+    request = catch(lambda: _decode_request(line))
+    reply = request if isinstance(request, Caught) else catch(lambda: answer(request))
+    request_id = None if isinstance(request, Caught) else request.get("id")
+    fields = {"problems": _convert_error(reply.error)} if isinstance(reply, Caught) else reply
+    return encode_json({"id": request_id, **fields})
 
 
 def encode_json(value: Any) -> bytes:
@@ -50,15 +54,6 @@ def print_json(value: Any) -> None:
 def build_error(field: str, value: object, message: str, remedy: str) -> InvalidTask:
     """Return an error that contains one problem with the given fields."""
     return InvalidTask(build_problem(field, value, message, remedy))
-
-
-def _build_reply(answer: Answer, line: bytes) -> Mapping[str, Any]:
-    request = catch(lambda: _decode_request(line))
-    reply = request if isinstance(request, Caught) else catch(lambda: answer(request))
-    request_id = None if isinstance(request, Caught) else request.get("id")
-    if isinstance(reply, Caught):
-        return {"id": request_id, "problems": _convert_error(reply.error)}
-    return {"id": request_id, **reply}
 
 
 def _convert_error(error: BaseException) -> Sequence[Problem]:

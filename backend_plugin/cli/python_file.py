@@ -92,14 +92,10 @@ def load_task(path: Path, task: str | None, *, image: str | None) -> LoadedTask:
         named = known.get(task or "")
         if isinstance(named, WorkflowBase):
             raise Misused(f"{path}: {task} is a workflow; name one of its tasks")
-        tasks = {
-            each.name: lambda each=each: LoadedTask(
-                template=_serialize_task(each, image), task=each, root=split_module_path(path)[0]
-            )
-            for each in known.values()
-            if isinstance(each, PythonTask)
-        }
-        return select_task(tasks, named.name if isinstance(named, PythonTask) else task, str(path))()
+        tasks = {each.name: each for each in known.values() if isinstance(each, PythonTask)}
+        found = tasks[select_task(tasks, named.name if isinstance(named, PythonTask) else task, path)]
+        root, _ = split_module_path(path)
+        return LoadedTask(template=_serialize_task(found, image), task=found, root=root)
 
 
 def _encode_input(name: str, text: str | None, typed: tuple[type, object]) -> Literal:

@@ -35,15 +35,10 @@ class Columns:
     """
 
     def __init__(self, header: Sequence[str]) -> None:
-        self._header = header
         self._widths = [len(name) for name in header]
         # Output to a file or a pipe is not shortened.
         has_edge = sys.stdout.isatty() or "COLUMNS" in os.environ
         self._edge = shutil.get_terminal_size().columns if has_edge else None
-
-    def format_header(self) -> str:
-        """Return the header row."""
-        return self.format_row(self._header)
 
     def fit_rows(self, rows: Iterable[Sequence[str]]) -> None:
         """Widen the columns so that all cells of these rows fit."""
@@ -65,7 +60,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     """Return the lines of a whole table."""
     columns = Columns(header)
     columns.fit_rows([printable.escape(cell) for cell in row] for row in rows)
-    return [columns.format_header(), *(columns.format_row(row) for row in rows)]
+    return [columns.format_row(row) for row in (header, *rows)]
 
 
 def shorten(text: str, room: int | None) -> str:

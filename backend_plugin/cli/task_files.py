@@ -6,11 +6,11 @@ Only Python files need flytekit, which is imported only for them.
 import codecs
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from flyteidl.admin.task_pb2 import TaskSpec
 from flyteidl.core.tasks_pb2 import TaskTemplate
@@ -19,8 +19,6 @@ from google.protobuf.message import DecodeError
 
 from backend_plugin.cli import input_files
 from backend_plugin.cli.command_errors import Misused, UnusableInput
-
-T = TypeVar("T")
 
 _GZIP: Final = b"\x1f\x8b"
 _TAR_SUFFIXES: Final = (".tgz", ".gz", ".tar")
@@ -38,34 +36,30 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
     Raises:
         UnusableInput: If the file cannot be read or has no such task; the message suggests similar names.
     """
-    if file == "-":
-        return select_task(_read_tasks(input_files.read_input(file), Path("stdin")), task, "stdin")()
-    path = Path(file)
+    path = Path("stdin" if file == "-" else file)
     if path.suffix == ".py":
         if not path.is_file():
             raise Misused(f"{file}: there is no such file")
         from backend_plugin.cli import python_file
 
         return python_file.load_task(path, task, image=image).template
-    return select_task(_read_tasks(input_files.read_input(file), path), task, file)()
+    tasks = _read_tasks(input_files.read_input(file), path)
+    return tasks[select_task(tasks, task, path)]
 
 
-def select_task(tasks: Mapping[str, Callable[[], T]], task: str | None, file: str) -> Callable[[], T]:
-    """Return the function that loads a task; `task` is its name, the last parts of it, or None.
+def select_task(names: Collection[str], task: str | None, path: Path) -> str:
+    """Return the name of the task that `task` denotes: its name, the last parts of it, or None.
 
     Without a name, the file must have only one task. Raise `UnusableInput` if no task or several match.
     """
-    if not tasks:
-        raise UnusableInput(f"{file}: contains no task")
-    names = _match_names(task, tasks)
-    if len(names) == 1:
-        return tasks[names[0]]
-    raise Misused(f"{file}: {_format_selection_problem(tasks, names, task)}")
-
-
-def _match_names(task: str | None, names: Iterable[str]) -> Sequence[str]:
+    if not names:
+        raise UnusableInput(f"{path}: contains no task")
     matches = [name for name in names if task is None or f".{name}".endswith(f".{task}")]
-    return [str(task)] if task in matches else matches
+    if task is not None and task in matches:
+        return task
+    if len(matches) == 1:
+        return matches[0]
+    raise Misused(f"{path}: {_format_selection_problem(names, matches, task)}")
 
 
 def _format_selection_problem(tasks: Iterable[str], matches: Sequence[str], task: str | None) -> str:
@@ -77,7 +71,7 @@ def _format_selection_problem(tasks: Iterable[str], matches: Sequence[str], task
     return f"has no task {task}; {hint}"
 
 
-def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
+def _read_tasks(data: bytes, path: Path) -> Mapping[str, TaskTemplate]:
     if data.startswith(_GZIP) or path.suffix in _TAR_SUFFIXES:
         return _read_archive(data, path)
     # Windows writes a byte order mark before text.
@@ -85,7 +79,7 @@ def _read_tasks(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTempla
     template = _decode_json(data, path) if is_text else _decode_protobuf(data)
     if template is None:
         raise UnusableInput(f"{path}: {_NO_TASK}")
-    return {template.id.name: lambda: template}
+    return {template.id.name: template}
 
 
 def _decode_json(data: bytes, path: Path) -> TaskTemplate | None:
@@ -113,7 +107,7 @@ def _decode_protobuf(data: bytes) -> TaskTemplate | None:
     return None
 
 
-def _read_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemplate]]:
+def _read_archive(data: bytes, path: Path) -> Mapping[str, TaskTemplate]:
     """Read the tasks, which have the suffix ``_1.pb``, from an archive of ``pyflyte package``."""
     try:
         with tarfile.open(fileobj=BytesIO(data)) as archive:
@@ -122,4 +116,4 @@ def _read_archive(data: bytes, path: Path) -> Mapping[str, Callable[[], TaskTemp
             templates = [_decode_protobuf(file.read()) for file in files if file is not None]
     except (tarfile.TarError, OSError, EOFError) as error:
         raise UnusableInput(f"{path}: is not an archive that pyflyte package wrote: {error}") from error
-    return {each.id.name: lambda each=each: each for each in templates if each is not None}  # type: ignore[misc]
+    return {each.id.name: each for each in templates if each is not None}

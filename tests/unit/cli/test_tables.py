@@ -37,7 +37,7 @@ def test_table_columns_align_and_fit_the_terminal_width(monkeypatch: pytest.Monk
 def test_columns_widen_for_later_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     columns = tables.Columns(("NAME", "SAID"))
-    assert columns.format_header() == "NAME  SAID"
+    assert columns.format_row(("NAME", "SAID")) == "NAME  SAID"
     assert columns.format_row(("a-long-name", "x")) == "a-long-name  x"
     assert columns.format_row(("b", "y")) == "b            y"
 
