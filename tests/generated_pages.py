@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 import flytekitplugins.kfpytorch
 from backend_plugin.core.judging import messages, verdict_rules
 from backend_plugin.core.settings import judging, loader
-from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.doctor.run_checks import CHECKS
 from backend_plugin.kube import api_client, connection, list_watch
 from backend_plugin.kube.api_errors import TABLE
 from backend_plugin.kube.options import KubernetesOptions

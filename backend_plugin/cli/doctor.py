@@ -179,7 +179,6 @@ async def _collect_facts(
 
 def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> NoReturn:
     from backend_plugin.doctor import run_checks, summary
-    from backend_plugin.doctor.registry import CHECKS
 
     findings = run_checks.sort_findings([*run_checks.list_findings(facts), *burned])
     code, left = run_checks.get_exit_code(findings), run_checks.list_skipped_checks(facts)
@@ -198,5 +197,5 @@ def _print_report(facts: "Facts", burned: Sequence["Finding"], form: str) -> NoR
     # The levels are in the order of the findings, the worst first.
     counts = Counter(each.level.value for each in findings)
     totals = ", ".join(f"{number} {level}" for level, number in counts.items()) or "no problems found"
-    click.echo(f"{len(CHECKS) - len(left)} of {len(CHECKS)} checks made: {totals}")
+    click.echo(f"{len(run_checks.CHECKS) - len(left)} of {len(run_checks.CHECKS)} checks made: {totals}")
     sys.exit(code)

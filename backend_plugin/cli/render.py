@@ -19,10 +19,11 @@ from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.errors import InvalidTask, Problem
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.plan import Plan
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import merge_patch
 
 _HELP: Final = """Print the Kubernetes manifests that the server would create for TASK in FILE.
 
@@ -148,7 +149,7 @@ def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]
     refused = [_build_problem(sent, reply) for sent, reply in tried if reply.stored is None]
     if refused:
         raise InvalidTask(*refused)
-    return [_without_server_fields(each.stored) for each in replies]
+    return [merge_patch(each.stored, {"metadata": dict.fromkeys(_STORES_OWN)}) for each in replies]
 
 
 def _build_problem(sent: Manifest, reply: Any) -> Problem:
@@ -158,11 +159,6 @@ def _build_problem(sent: Manifest, reply: Any) -> Problem:
         message=f"is refused by the cluster ({reply.reason}): {reply.message}",
         remedy="write kfpytorch doctor FILE TASK, which prints what to change",
     )
-
-
-def _without_server_fields(stored: Manifest) -> Manifest:
-    metadata = {key: each for key, each in get_mapping(stored, "metadata").items() if key not in _STORES_OWN}
-    return {**stored, "metadata": metadata}
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:

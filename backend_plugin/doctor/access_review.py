@@ -25,15 +25,15 @@ from backend_plugin.kube.api_resources import (
     build_api_resource,
 )
 from backend_plugin.kube.connection import ApiRequest
+from backend_plugin.kube.owners import WORKFLOWS
 
-_WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _JOB_VERBS: Final = ("create", "get", "list", "watch", "patch", "delete")
 RULES: Final = (
     build_permission(PODS, "get", "list", "watch", "patch", "delete"),
     build_permission(PODS, "get", sub="log"),
     build_permission(EVENTS, "create", "list", "watch"),
     build_permission(POD_TEMPLATES, "get"),
-    build_permission(_WORKFLOWS, "get"),
+    build_permission(WORKFLOWS, "get"),
 )
 """The permissions that a connector needs for objects other than jobs."""
 

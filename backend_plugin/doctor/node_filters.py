@@ -11,7 +11,7 @@ from backend_plugin.core.reading import get_mapping, get_mappings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.node_affinity import Taint
-from backend_plugin.embedded.objects import find_condition
+from backend_plugin.embedded.objects import find_condition, with_metadata
 from backend_plugin.embedded.scheduling_cycle import NodeInfo, PodInfo, read_node_info, read_pod_info
 
 NodeFilter: TypeAlias = Callable[[PodInfo, NodeInfo], bool]
@@ -43,7 +43,7 @@ def _is_ready(node: Manifest) -> bool:
 
 def build_pod_info(role: RolePods) -> PodInfo:
     """Return the first pod of a role, as input of the scheduler."""
-    return read_pod_info({**role.pod, "metadata": {**get_mapping(role.pod, "metadata"), "uid": role.name}})
+    return read_pod_info(with_metadata(role.pod, uid=role.name))
 
 
 def is_selected(claim: PodInfo, node: NodeInfo) -> bool:

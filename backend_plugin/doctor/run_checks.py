@@ -1,13 +1,43 @@
-"""Runs the checks against the facts, and reports what could not be read."""
+"""The table of all checks; runs them against the facts, and reports what could not be read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from backend_plugin.doctor import deployments, kubectl_commands
 from backend_plugin.doctor.check import Check, Finding, Severity
+from backend_plugin.doctor.checks import (
+    api_server,
+    connector,
+    flyte,
+    gang,
+    job,
+    network,
+    nodes,
+    queues,
+    quotas,
+    references,
+    security,
+    templates,
+)
 from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
-from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.doctor.operators import table as operators
 
+CHECKS: Final[tuple[Check, ...]] = (
+    *api_server.CHECKS,
+    *operators.CHECKS,
+    *gang.CHECKS,
+    *queues.CHECKS,
+    *job.CHECKS,
+    *templates.CHECKS,
+    *quotas.CHECKS,
+    *nodes.CHECKS,
+    *network.CHECKS,
+    *security.CHECKS,
+    *references.CHECKS,
+    *flyte.CHECKS,
+    *connector.CHECKS,
+)
+"""All checks. Findings of one severity are reported in this order."""
 NOT_READABLE: Final = "not-readable"
 """The id of the findings for subjects that could not be read."""
 EXIT_CODES: Final = {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4, Severity.NOTE: 0}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from backend_plugin.core import pipeline
 from backend_plugin.core.decoding import custom
 from backend_plugin.core.decoding.dialect_selection import select_dialect, with_dialect
-from backend_plugin.core.errors import InvalidTask
-from backend_plugin.core.errors import collect_problems as gathered_problems
+from backend_plugin.core.errors import InvalidTask, collect_problems
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
@@ -28,7 +27,7 @@ def add_plan(request: "DoctorRequest", facts: Facts, found: Capabilities) -> Fac
     known = facts.get_objects(Subject.TEMPLATES)
     settings = request.settings
     try:
-        with gathered_problems() as problems:
+        with collect_problems() as problems:
             job = custom.decode(request.template, request.run, problems)
             kind = select_dialect(settings.kfpytorch, job, found)
             task = replace(task, dialect=kind.dialect, dialect_reasons=kind.reasons, framework=job.framework)
@@ -43,10 +42,7 @@ def add_plan(request: "DoctorRequest", facts: Facts, found: Capabilities) -> Fac
         return replace(
             facts, task=replace(task, problems=refusal.problems), gang=request.settings.kfpytorch.gang
         )
-    gang = chosen.gang
-    task = replace(
-        task,
-        plan=planned,
-        roles=role_pods.build_role_pods(planned, gang),
+    task = replace(task, plan=planned, roles=role_pods.build_role_pods(planned, chosen.gang))
+    return replace(
+        facts, task=task, gang=chosen.gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits)
     )
-    return replace(facts, task=task, gang=gang, gang_reasons=chosen.reasons, gang_problems=tuple(misfits))

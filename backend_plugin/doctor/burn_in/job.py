@@ -12,8 +12,9 @@ from backend_plugin.core.job import Attempt, Deadlines
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.operators.table import get_operator
+from backend_plugin.embedded.objects import merge_patch, with_section
 
 _EXECUTION: Final = "burn-in"
 _PREFIX: Final = "kfpytorch-doctor://burn-in/"
@@ -43,27 +44,18 @@ def build_trial(planned: Plan, program: str, seconds: int) -> Plan:
     dialect = table.get_dialect(planned.dialect)
     change_template = partial(_build_template, dialect.container, command)
     trial = get_operator(dialect).build_trial(planned, change_template, seconds + _AFTERWARDS)
-    return structs.replace(trial, job={**trial.job, "metadata": _build_metadata(trial.job, seconds)})
-
-
-def _build_metadata(job: Manifest, seconds: int) -> Manifest:
-    """Return the metadata of `job` with a deadline for the burn-in, and without a cleanPodPolicy."""
-    metadata = get_mapping(job, "metadata")
-    annotations = dict(get_text_map(metadata, "annotations"))
-    annotations.pop(CLEAN_POD_POLICY, None)
-    known = task_annotation.read(annotations, get_text(metadata, "namespace"))
+    metadata, annotations = get_mapping(trial.job, "metadata"), dict[str, JsonValue]({CLEAN_POD_POLICY: None})
+    known = task_annotation.read(get_text_map(metadata, "annotations"), get_text(metadata, "namespace"))
     if known is not None:
         deadlines = Deadlines(active_seconds=seconds + _AFTERWARDS)
         annotations[task_annotation.ANNOTATION] = task_annotation.encode(known.run, deadlines, {})
-    return {**metadata, "annotations": annotations}
+    return structs.replace(trial, job=merge_patch(trial.job, {"metadata": {"annotations": annotations}}))
 
 
 def _build_template(container: str, command: list[str], template: Manifest) -> Manifest:
-    spec = get_mapping(template, "spec")
     containers: list[Manifest] = []
-    for each in get_mappings(spec, "containers"):
+    for each in get_mappings(template, "spec", "containers"):
         kept = {key: value for key, value in each.items() if key not in _OF_TASK}
         is_program = get_text(each, "name") == container
         containers.append({**kept, "command": [*command]} if is_program else each)
-    changed: Manifest = {"containers": containers, "terminationGracePeriodSeconds": _GRACE_SECONDS}
-    return {**template, "spec": {**spec, **changed}}
+    return with_section(template, "spec", containers=containers, terminationGracePeriodSeconds=_GRACE_SECONDS)

@@ -16,7 +16,7 @@ from backend_plugin.doctor import deployments, role_pods, summary
 from backend_plugin.doctor.cluster_reader import ClusterReader
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, RolePods, Subject
 from backend_plugin.doctor.operators import table
-from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.doctor.run_checks import CHECKS
 from backend_plugin.kube.api_errors import ApiError, ApiStatus
 
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 3}}

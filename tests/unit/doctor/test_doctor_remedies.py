@@ -15,7 +15,7 @@ from remedy_cases import CASES, GPU
 from backend_plugin.cli.doctor import command
 from backend_plugin.core.settings.loader import read
 from backend_plugin.doctor.facts import Facts, Subject
-from backend_plugin.doctor.registry import CHECKS
+from backend_plugin.doctor.run_checks import CHECKS
 from backend_plugin.embedded.objects import merge_patch
 
 JUDGES = {check.id: check.judge for check in CHECKS}

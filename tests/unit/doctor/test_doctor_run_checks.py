@@ -18,8 +18,7 @@ from backend_plugin.doctor import external_probes, run_checks
 from backend_plugin.doctor.check import Check, Severity, Violation
 from backend_plugin.doctor.cluster_reader import NotReadable
 from backend_plugin.doctor.facts import DryRunReply, Facts, ProbeResult, ReadFailure, Subject
-from backend_plugin.doctor.registry import CHECKS
-from backend_plugin.doctor.run_checks import EXIT_CODES
+from backend_plugin.doctor.run_checks import CHECKS, EXIT_CODES
 
 NODES = ReadFailure(reason="the API server answers 500", remedy="kubectl get nodes")
 

@@ -8,9 +8,10 @@ from msgspec import structs
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_int, get_mapping
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest
 from backend_plugin.doctor.facts import RolePods
 from backend_plugin.doctor.operators.base import KEPT_SECONDS
+from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.pytorchjob import job_spec, objects
 
 _DIALECT: Final = DIALECTS["PyTorchJob"]
@@ -25,10 +26,7 @@ def build_role_pods(job: Manifest, _: Sequence[Manifest] = ()) -> Sequence[RoleP
     found = []
     for role in spec.roles:
         needed = role.replicas if least is None else min(role.replicas, least)
-        pod = objects.build_pod(spec, role, 0)
-        metadata = dict(get_mapping(pod, "metadata"))
-        metadata.pop("ownerReferences", None)
-        pod = {**pod, "metadata": metadata}
+        pod = merge_patch(objects.build_pod(spec, role, 0), {"metadata": {"ownerReferences": None}})
         found.append(RolePods(name=role.label, count=role.replicas, needed=needed, pod=pod))
     return found
 
@@ -45,26 +43,23 @@ def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], 
 
     The operator keeps the pods, so that their logs can be read.
     """
-    job = planned.job
-    spec, elastic = get_mapping(job, "spec"), get_mapping(job, "spec", "elasticPolicy")
-    roles, run_policy = get_mapping(spec, _REPLICA_SPECS), get_mapping(spec, "runPolicy")
-    changed: dict[str, JsonValue] = {
+    spec = get_mapping(planned.job, "spec")
+    roles = get_mapping(spec, _REPLICA_SPECS)
+    patch: Manifest = {
         _REPLICA_SPECS: {
             role: {
-                **get_mapping(roles, role),
                 "restartPolicy": "Never",
                 "template": change_template(get_mapping(roles, role, "template")),
             }
             for role in roles
         },
         "runPolicy": {
-            # With backoffLimit, the operator deletes all pods when the limit is exceeded, and ignores
-            # cleanPodPolicy.
-            **{key: value for key, value in run_policy.items() if key != "backoffLimit"},
+            # With it, the operator deletes all pods when the limit is exceeded, and ignores cleanPodPolicy.
+            "backoffLimit": None,
             "cleanPodPolicy": "None",  # The logs of the pods are read afterwards.
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "activeDeadlineSeconds": seconds,
         },
-        **({"elasticPolicy": {**elastic, "maxRestarts": 0}} if elastic else {}),
+        **({"elasticPolicy": {"maxRestarts": 0}} if "elasticPolicy" in spec else {}),
     }
-    return structs.replace(planned, job={**job, "spec": {**spec, **changed}})
+    return structs.replace(planned, job=merge_patch(planned.job, {"spec": patch}))

@@ -14,9 +14,10 @@ from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.resource import ROLE, build_host_name
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.doctor.facts import RolePods
 from backend_plugin.doctor.operators.base import KEPT_SECONDS
+from backend_plugin.embedded.objects import merge_patch, with_section
 
 _DIALECT: Final = DIALECTS["TrainJob"]
 _AGENT_RESTARTS: Final = "PET_MAX_RESTARTS"
@@ -96,17 +97,16 @@ def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], 
     job_options = structs.replace(
         _read_options(planned.job), max_restarts=0, max_disruptions=0, ttl_seconds=KEPT_SECONDS
     )
-    metadata = get_mapping(planned.job, "metadata")
-    annotations = {**get_mapping(metadata, "annotations"), options.ANNOTATION: options.encode(job_options)}
-    spec = get_mapping(planned.job, "spec")
+    patch: dict[str, JsonValue] = {
+        "metadata": {"annotations": {options.ANNOTATION: options.encode(job_options)}}
+    }
     if not planned.prerequisites:  # The limits of a named training runtime apply.
         template = change_template(_find_template(planned.job, ()))
         (container,) = get_mappings(template, "spec", "containers")
-        trainer = {key: value for key, value in get_mapping(spec, "trainer").items() if key != "args"}
-        spec = {**spec, "trainer": {**trainer, "command": container["command"]}}
+        patch["spec"] = {"trainer": {"args": None, "command": container["command"]}}
     return structs.replace(
         planned,
-        job={**planned.job, "metadata": {**metadata, "annotations": annotations}, "spec": spec},
+        job=merge_patch(planned.job, patch),
         prerequisites=tuple(
             _build_trial_runtime(each, change_template, seconds) for each in planned.prerequisites
         ),
@@ -117,24 +117,19 @@ def _build_trial_runtime(
     runtime: Manifest, change_template: Callable[[Manifest], Manifest], seconds: int
 ) -> Manifest:
     def change(replicated: Manifest) -> Manifest:
-        template = get_mapping(replicated, "template")
-        job = get_mapping(template, "spec")
-        pod = _with_limits(change_template(get_mapping(job, "template")), seconds)
-        # Without this policy, the loss of a Kubernetes node fails the job.
-        kept = {key: value for key, value in job.items() if key != "podFailurePolicy"}
-        return {**replicated, "template": {**template, "spec": {**kept, "template": pod}}}
+        pod = change_template(get_mapping(replicated, "template", "spec", "template"))
+        # Without a podFailurePolicy, the loss of a Kubernetes node fails the job.
+        job: Manifest = {"podFailurePolicy": None, "template": _with_limits(pod, seconds)}
+        return merge_patch(replicated, {"template": {"spec": job}})
 
-    spec, template = get_mapping(runtime, "spec"), get_mapping(runtime, "spec", "template")
     jobs: Manifest = {
-        **get_mapping(template, "spec"),
-        "failurePolicy": {"maxRestarts": 0},
+        "failurePolicy": {"maxRestarts": 0, "restartStrategy": None, "rules": None},
         "replicatedJobs": [*map(change, _list_replicated_jobs(runtime))],
     }
-    return {**runtime, "spec": {**spec, "template": {**template, "spec": jobs}}}
+    return merge_patch(runtime, {"spec": {"template": {"spec": jobs}}})
 
 
 def _with_limits(pod: Manifest, seconds: int) -> Manifest:
-    spec = get_mapping(pod, "spec")
     containers = [
         {
             **each,
@@ -143,10 +138,9 @@ def _with_limits(pod: Manifest, seconds: int) -> Manifest:
                 for one in get_mappings(each, "env")
             ],
         }
-        for each in get_mappings(spec, "containers")
+        for each in get_mappings(pod, "spec", "containers")
     ]
-    changed: Manifest = {"containers": containers, "activeDeadlineSeconds": seconds}
-    return {**pod, "spec": {**spec, **changed}}
+    return with_section(pod, "spec", containers=containers, activeDeadlineSeconds=seconds)
 
 
 def _find_pod_template(runtime: Manifest) -> Manifest:
