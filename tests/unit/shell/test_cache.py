@@ -231,20 +231,15 @@ def test_changed_pod_keeps_its_position() -> None:
     assert get_entry(cache).pods[0] is first
 
 
-@pytest.mark.parametrize(("config", "held_once"), [("primary", True), ("x" * 200_000, False)])
-def test_short_equal_parts_of_jobs_are_shared(config: str, held_once: bool) -> None:
+def test_equal_parts_of_jobs_are_shared() -> None:
     cache = a_cache()
     for number in range(2):
         run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
-        annotation = task_annotation.encode(
-            run, Deadlines(active_seconds=7), {"primary_container_name": config}
-        )
+        annotation = task_annotation.encode(run, Deadlines(), {})
         metadata = {"name": f"j{number}", "annotations": {task_annotation.ANNOTATION: annotation}}
         put(cache, read_job(json.loads(json.dumps({"metadata": metadata}))))
     one, other = (get_entry(cache, name) for name in ("j0", "j1"))
-    assert one.origin.deadlines is other.origin.deadlines
-    assert (one.origin.task_config is other.origin.task_config) is held_once
-    assert one.origin.task_config == other.origin.task_config
+    assert one.origin.run.project is other.origin.run.project
     assert one.origin.run.labels is other.origin.run.labels
     assert next(iter(one.job.annotations)) is next(iter(other.job.annotations))
 
