@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.judging import verdict_annotation
 from backend_plugin.core.judging.deadline import is_exceeded
 from backend_plugin.core.judging.verdict import Verdict, build_failure
-from backend_plugin.core.judging.verdict_annotation import ANNOTATION, encode, find_recorded_verdict
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, get_end_time, is_replica
-from backend_plugin.core.scheduling import registry
+from backend_plugin.core.reading import get_text
+from backend_plugin.core.scheduling import companions, registry
 from backend_plugin.core.values import Manifest
 from kfpytorch_common.causes import Cause
 
@@ -30,6 +31,10 @@ LINGER: Final = timedelta(seconds=30)
 
 training-operator marks an elastic job as succeeded when its first worker ends; other workers may still write.
 """
+_ACTIVE_PHASES: Final = frozenset({"Pending", "Running"})
+# The phases of a pod group that holds resources. Co-scheduling retries a waiting gang when a PodGroup
+# changes, not when a pod ends.
+_COUNTING: Final = frozenset({"Scheduling", "Running"})
 
 
 class CleanupActions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -103,7 +108,7 @@ def _plan_end(job: Job, observed: Observed, verdict: Verdict, now: datetime) -> 
 
 
 def _is_unrecorded(job: Job, verdict: Verdict) -> bool:
-    return verdict.phase.is_failure and ANNOTATION not in job.annotations
+    return verdict.phase.is_failure and verdict_annotation.ANNOTATION not in job.annotations
 
 
 def build_cancellation(reason: str) -> Verdict:
@@ -124,7 +129,7 @@ def is_expired(job: Job, now: datetime) -> bool:
     """True if this server must delete the job, because the time to live after its end is over."""
     if job.ttl is None:
         return False
-    end, recorded = job.end_condition, find_recorded_verdict(job)
+    end, recorded = job.end_condition, verdict_annotation.find_recorded_verdict(job)
     ended = end.since if end is not None else recorded.at if recorded is not None else None
     # Keep the job for at least `LINGER`, because Flyte can read the phase only while the job exists.
     return is_exceeded(max(job.ttl, LINGER), ended, now)
@@ -146,17 +151,14 @@ def _is_leftover_job(job: Job, now: datetime) -> bool:
     # A job that was ended by a suspension may have run, although it has no start time.
     if job.started is not None or get_dialect(job.dialect).ends_by_suspension:
         return False
-    recorded = find_recorded_verdict(job)
+    recorded = verdict_annotation.find_recorded_verdict(job)
     return recorded is not None and now - recorded.at > _DELIVERY_TIME
-
-
-ACTIVE_PHASES: Final = frozenset({"Pending", "Running"})
 
 
 def has_active_pods(job: Job, pods: Sequence[Pod]) -> bool:
     """True if the job has ended and one of its pods is running or pending."""
     return job.end_condition is not None and any(
-        pod.phase in ACTIVE_PHASES and pod.deleted is None for pod in pods
+        pod.phase in _ACTIVE_PHASES and pod.deleted is None for pod in pods
     )
 
 
@@ -169,7 +171,8 @@ def _select_leftover_pods(
     after a success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are
     deleted only if the policy is ``All``.
     """
-    may_run = not is_failure and _has_just_ended(job, now)
+    ended = get_end_time(job, job.end_condition)
+    may_run = not is_failure and ended is not None and now - ended < LINGER
     removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"
     removes = {"Pending": True, "Running": not may_run}
     return tuple(
@@ -181,11 +184,6 @@ def _select_leftover_pods(
     )
 
 
-def _has_just_ended(job: Job, now: datetime) -> bool:
-    ended = get_end_time(job, job.end_condition)
-    return ended is not None and now - ended < LINGER
-
-
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
     removes_all = "All" in (job.annotations.get(CLEAN_POD_POLICY), job.clean_pod_policy)
     return job.started is not None and not removes_all and bool(_select_running_pods(job, pods))
@@ -195,12 +193,9 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """True if a cancelled job keeps its pods for their logs, and its processes still have time to end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
-    return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
-
-
-def _is_recorded_recently(job: Job, now: datetime) -> bool:
-    recorded = find_recorded_verdict(job)
-    return recorded is not None and now - recorded.at <= _STOP_TIMEOUT
+    recorded = verdict_annotation.find_recorded_verdict(job)
+    is_recent = recorded is not None and now - recorded.at <= _STOP_TIMEOUT
+    return is_recent and get_dialect(job.dialect).build_stop_spec(job) is not None
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -217,4 +212,39 @@ def is_finished(observed: Observed) -> bool:
 
 def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
     # Store the verdict: the pods that show the failure may be deleted, and then it cannot be derived again.
-    return {"metadata": {"annotations": {ANNOTATION: encode(verdict, now)}}}
+    return {
+        "metadata": {"annotations": {verdict_annotation.ANNOTATION: verdict_annotation.encode(verdict, now)}}
+    }
+
+
+def is_over(job: Job) -> bool:
+    """True if the job has ended, or if this server has ended it by a suspension, which sets no condition."""
+    return job.end_condition is not None or verdict_annotation.find_ending_verdict(job) is not None
+
+
+def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
+    """Return the companion objects, such as a PodGroup, to delete after the end of a job.
+
+    Some schedulers reserve resources for these objects. Their deletion makes the scheduler retry waiting
+    gangs, so it must follow the end of all pods. The phase of the pod group does not show this end: it is
+    `Failed` from the first failure on.
+    """
+    job = observed.job
+    if job is None or job.deleting or not is_over(job):
+        return ()
+    has_active_pod = any(pod.phase in _ACTIVE_PHASES for pod in observed.pods)
+    if has_active_pod or any(group.phase in _COUNTING for group in observed.pod_groups):
+        return ()
+    existing = {group.kind for group in observed.pod_groups if not group.foreign}
+    return tuple(each for each in companions.read_companions(job) if get_text(each, "kind") in existing)
+
+
+def is_missing_companions(observed: Observed) -> bool:
+    """True if an active job lacks a companion object, such as its PodGroup, that this server can create."""
+    job = observed.job
+    if job is None or job.deleting or is_over(job):
+        return False
+    if any(group.foreign for group in observed.pod_groups):  # The name is taken, so creation would fail.
+        return False
+    existing = {group.kind for group in observed.pod_groups}
+    return any(get_text(each, "kind") not in existing for each in companions.read_companions(job))

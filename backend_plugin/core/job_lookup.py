@@ -52,8 +52,9 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
     namespace, slash, name = word.rpartition("/")
     among = [job for job in jobs if not slash or job.namespace == namespace]
     matches = [job for job in among if job.name == name]
-    matches = matches or [job for job in among if _get_execution(job) == name]
-    matches = matches or [job for job in among if name and job.name.startswith(name)]
+    if name and not matches:
+        matches = [job for job in among if job.origin is not None and job.origin.run.execution == name]
+        matches = matches or [job for job in among if job.name.startswith(name)]
     if not matches:
         raise JobNotFound(_format_no_match(word, name, among))
     last = _select_last_attempt(matches)
@@ -65,16 +66,13 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
     """Return the ranks of a replica; None if it is an initializer, or if a rendezvous assigns the ranks."""
-    if role in job.initializers or _has_rendezvous_ranks(job):
+    has_rendezvous = job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
+    if role in job.initializers or has_rendezvous:
         return None
     each = job.nproc_per_node or 1
     masters = sum(group.replicas for group in job.groups if group.role == "master")
     first = (index + (masters if role == "worker" else 0)) * each
     return range(first, first + each)
-
-
-def _has_rendezvous_ranks(job: Job) -> bool:
-    return job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:
@@ -130,10 +128,6 @@ def require_replica(job: Job, name: str) -> str:
         for group in job.groups
     )
     raise RankNotFound(f"job {job.name} has no replica {name}; it has {has or 'none'}")
-
-
-def _get_execution(job: NamedJob) -> str | None:
-    return job.origin.run.execution or None if job.origin is not None else None
 
 
 def _select_last_attempt(jobs: Sequence[Known]) -> Known | None:

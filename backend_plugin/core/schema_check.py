@@ -5,6 +5,7 @@ a mapping. The API server validates the values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -56,7 +57,6 @@ _WRONG: Final = {
     "intstr": ("is neither a whole number of 32 bits nor a name", "write a number, or a name in quotes"),
     QUANTITY: ("is not a quantity", "write it as Kubernetes does, such as 2, 500m or 16Gi"),
 }
-_NEGATIVE: Final = ("is negative", "write 0 or more")
 
 
 def prepare_types() -> None:
@@ -204,16 +204,12 @@ def _check_scalar(value: Any, kind: str, path: str) -> Iterator[Problem]:
     try:
         msgspec.convert(value, _SCALARS[kind], dec_hook=_decode_amount)
     except msgspec.ValidationError:
-        is_negative = kind == QUANTITY and _is_quantity(value)
-        yield build_problem(path, value, *(_NEGATIVE if is_negative else _WRONG[kind]))
-
-
-def _is_quantity(value: Any) -> bool:
-    try:
-        parse(format_amount(value))
-    except InvalidQuantity:
-        return False
-    return True
+        wrong = _WRONG[kind]
+        if kind == QUANTITY:
+            with suppress(InvalidQuantity):
+                parse(format_amount(value))
+                wrong = ("is negative", "write 0 or more")
+        yield build_problem(path, value, *wrong)
 
 
 def _check_object(value: Any, kind: str, path: str) -> Iterator[Problem]:

@@ -20,8 +20,7 @@ from backend_plugin.core.observed import (
     read_conditions,
 )
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
-from backend_plugin.core.runtime_packages import RuntimePackages
-from backend_plugin.core.runtimes import Runtime
+from backend_plugin.core.runtimes import Runtime, RuntimePackages
 from backend_plugin.core.values import Manifest
 from kfpytorch_idl.v1 import job_service_pb2 as wire
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import cleanup, existing_companions
+from backend_plugin.core import cleanup
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.judging import job_events
@@ -188,12 +188,12 @@ class Reconciler:
         if (
             entry is not None
             and entry.job is not None
-            and existing_companions.is_missing_companions(entry.get_observed_state())
+            and cleanup.is_missing_companions(entry.get_observed_state())
         ):
             await self._create_companions(entry.job)
 
     async def _create_companions(self, job: Job) -> None:
-        if existing_companions.is_over(job) or job.deleting:
+        if cleanup.is_over(job) or job.deleting:
             return
         for manifest in companions.read_companions(job):
             try:
@@ -307,11 +307,11 @@ class Reconciler:
 
     def _reconcile_companions(self, entry: CachedJob) -> None:
         observed = entry.get_observed_state()
-        if left := existing_companions.find_leftover_companions(observed):
+        if left := cleanup.find_leftover_companions(observed):
             self._submit("delete_companions", entry, lambda: self._delete_companions(left))
             return
         may_lack = not entry.accompanied and self._cache.is_complete(PodGroup)
-        if may_lack and existing_companions.is_missing_companions(observed):
+        if may_lack and cleanup.is_missing_companions(observed):
             self._schedule_companions(entry.key)
 
     async def _delete_companions(self, manifests: Sequence[Manifest]) -> None:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from backend_plugin.core import foreign_jobs, job_lookup, runtimes
 from backend_plugin.core.errors import BackendError, RequestRejected
-from backend_plugin.core.runtime_packages import PackagesUnknown
+from backend_plugin.core.runtimes import PackagesUnknown
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.rpc_middleware import Handler
 

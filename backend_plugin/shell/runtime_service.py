@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from backend_plugin.core import runtime_packages, runtimes
+from backend_plugin.core import runtimes
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.plan import Plan
-from backend_plugin.core.runtime_packages import PackagesUnknown
-from backend_plugin.core.runtimes import PackageJob, Runtime
+from backend_plugin.core.runtimes import PackageJob, PackagesUnknown, Runtime
 from backend_plugin.shell import job_encoding
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
@@ -103,7 +102,7 @@ class RuntimeService:
             namespace=self._require_namespace(runtime, namespace),
             seconds=max(1, round(limit.total_seconds())),
         )
-        packages = runtime_packages.parse_report(await self._run_job(runtime, job))
+        packages = runtimes.parse_report(await self._run_job(runtime, job))
         return job_encoding.encode_packages(runtime, packages)
 
     async def _list_visible(self) -> Sequence[Runtime]:

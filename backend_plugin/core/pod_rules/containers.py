@@ -42,13 +42,8 @@ def check_containers(spec: Fields) -> Iterator[FieldError]:
             yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
             yield from _check_container(container, path)
             yield from _check_mounts(container.get("volumeMounts", ()), volumes, f"{path}.volumeMounts")
-    yield from (
-        build_forbidden_error(
-            f"spec.containers[{index}].restartPolicy", "may not be set for non-init containers"
-        )
-        for index, container in enumerate(spec.get("containers", ()))
-        if container.get("restartPolicy")
-    )
+            if kind == "containers" and container.get("restartPolicy"):
+                yield build_forbidden_error(f"{path}.restartPolicy", "may not be set for non-init containers")
 
 
 def _check_container(container: Fields, path: str) -> Iterator[FieldError]:

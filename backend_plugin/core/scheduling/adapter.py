@@ -240,15 +240,10 @@ def check_conflicts(draft: JobDraft, gang: GangSpec, adapter: SchedulerAdapter) 
     for member in gang.members:
         template = draft.pods[member.role]
         path = f"{member.name} pod"
-        yield from _check_values(
-            get_mapping(template, "metadata", "labels"), marks.pod_labels, f"{path}.labels"
-        )
-        annotations = get_mapping(template, "metadata", "annotations")
-        yield from _check_values(annotations, marks.pod_annotations(member), f"{path}.annotations")
-        permitted = marks.permitted_values
-        others = {key: permitted[key] for key in permitted if key not in marks.pod_labels}
-        yield from _check_values(get_mapping(template, "metadata", "labels"), others, f"{path}.labels")
-        yield from _check_values(annotations, permitted, f"{path}.annotations")
+        required = {"labels": marks.pod_labels, "annotations": marks.pod_annotations(member)}
+        for part, values in required.items():
+            present = get_mapping(template, "metadata", part)
+            yield from _check_values(present, {**marks.permitted_values, **values}, f"{path}.{part}")
         pod_fields = {"schedulerName": gang.scheduler_name, "priorityClassName": marks.priority_class_name}
         yield from _check_values(get_mapping(template, "spec"), pod_fields, path)
 

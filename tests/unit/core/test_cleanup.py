@@ -9,9 +9,15 @@ from cluster_pods import build_ended_pod, error_file, going, pod, running, with_
 from msgspec import structs
 
 from backend_plugin.core import cleanup
-from backend_plugin.core.cleanup import NONE, CleanupActions, plan_cancellation, plan_cleanup
+from backend_plugin.core.cleanup import (
+    NONE,
+    CleanupActions,
+    find_leftover_companions,
+    is_missing_companions,
+    plan_cancellation,
+    plan_cleanup,
+)
 from backend_plugin.core.dialects.pytorchjob.manifest import END
-from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed

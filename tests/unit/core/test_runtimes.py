@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from backend_plugin.core import names, runtime_packages, runtimes, task_annotation
+from backend_plugin.core import names, runtimes, task_annotation
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.runtimes import PackageJob, Runtime
@@ -136,9 +136,9 @@ def test_program_reports_the_packages_of_its_interpreter(tmp_path):
     fake.write_text("#!/bin/sh\necho first; echo second\n")
     fake.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{sys.prefix}/bin:/usr/bin:/bin"}
-    command = [*runtime_packages.COMMAND, runtime_packages.PROGRAM]
+    command = [*runtimes.COMMAND, runtimes.PROGRAM]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found = runtime_packages.parse_report(["noise", "kfpytorch: no JSON", *done.stdout.splitlines()])
+    found = runtimes.parse_report(["noise", "kfpytorch: no JSON", *done.stdout.splitlines()])
     assert found.python == sys.version
     assert {"pytest", "msgspec"} <= found.packages.keys()
     assert [*found.packages] == sorted(found.packages, key=str.lower)
@@ -146,5 +146,5 @@ def test_program_reports_the_packages_of_its_interpreter(tmp_path):
 
 
 def test_incomplete_report_is_an_error():
-    with pytest.raises(runtime_packages.PackagesUnknown):
-        runtime_packages.parse_report(['kfpytorch: ["python", "3.11"]', 'kfpytorch: ["end", 1]'])
+    with pytest.raises(runtimes.PackagesUnknown):
+        runtimes.parse_report(['kfpytorch: ["python", "3.11"]', 'kfpytorch: ["end", 1]'])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from backend_plugin.core import names, runtime_packages, task_annotation
+from backend_plugin.core import names, runtimes, task_annotation
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
 from backend_plugin.core.dialects.trainjob.resource import (
@@ -85,8 +85,8 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
     labels = names.build_identity_labels(prefix)
     trainer: dict[str, JsonValue] = {
         "numNodes": 1,
-        "command": [*runtime_packages.COMMAND],
-        "args": [runtime_packages.PROGRAM],
+        "command": [*runtimes.COMMAND],
+        "args": [runtimes.PROGRAM],
     }
     if runtime.device in ("", _CPU):
         trainer["resourcesPerNode"] = {"requests": {_CPU: "1"}, "limits": {_CPU: "1"}}

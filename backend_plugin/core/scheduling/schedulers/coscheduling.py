@@ -55,10 +55,6 @@ def _build_timeout_field(gang: GangSpec) -> Manifest:
     return {} if gang.timeout_seconds is None else {"scheduleTimeoutSeconds": gang.timeout_seconds}
 
 
-def _is_own_scheduler(name: str) -> bool:
-    return name.lower() not in ("", "volcano")
-
-
 # ---- status parser
 
 
@@ -151,20 +147,18 @@ def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
             )
 
 
-_STATUS_PARSER: Final = StatusParser(
-    api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
-)
-
 _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="co-scheduling",
     groups=adapter.SchedulerResource(group=_GROUP, plural="podgroups", kind="PodGroup"),
-    matches_flag=_is_own_scheduler,
+    matches_flag=lambda name: name.lower() not in ("", "volcano"),
     scheduler_name="scheduler-plugins-scheduler",  # The default of its Helm chart.
     understands=frozenset({adapter.MIN_MEMBER, adapter.TIMEOUT, adapter.SCHEDULER_NAME}),
     keys=(f"{_GROUP}/",),
     gang_keys=(_OLD, f"{_OLD}/name", _LABEL),
-    status_parser=_STATUS_PARSER,
+    status_parser=StatusParser(
+        api=_GROUP, message=_parse_message, group=_find_group_reason, notes=_iter_warnings, controlled=True
+    ),
 )
 ADAPTERS: Final = adapter.build_adapters(
     _BY_OPERATOR,

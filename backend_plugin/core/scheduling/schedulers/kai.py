@@ -74,12 +74,6 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
     if not reasons:
         return None
     limit, never, shortages = max(reasons, key=lambda each: (bool(each[1]), bool(each[2])))
-    return _build_reason(group, limit, never, () if never else shortages)
-
-
-def _build_reason(
-    group: PodGroup, limit: QueueLimit, never: str, shortages: tuple[ResourceShortage, ...]
-) -> PendingReason:
     cause = _CAUSES.get(limit.reason, Cause.UNSCHEDULABLE)
     return PendingReason(
         stage=PendingStage.UNPLACED if cause is Cause.UNSCHEDULABLE else PendingStage.HELD,
@@ -87,7 +81,7 @@ def _build_reason(
         reason=limit.reason or "Unschedulable",
         text=never or limit.message or limit.reason,
         since=group.created,
-        shortages=shortages,
+        shortages=() if never else shortages,
         queue=limit.queue or group.queue,
         never=bool(never),
         raw=limit.message,

@@ -61,10 +61,6 @@ def _build_pod_group_spec(gang: GangSpec) -> Manifest:
     }
 
 
-def _is_own_scheduler(name: str) -> bool:
-    return name.lower() == _NAME
-
-
 # ---- status parser
 
 
@@ -153,21 +149,19 @@ def _find_latest_shortage(observed: Observed) -> tuple[Event, SchedulerMessage] 
     return max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message), default=None)
 
 
-_STATUS_PARSER: Final = StatusParser(
-    api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
-)
-
 _BY_OPERATOR: Final = adapter.SchedulerAdapter(
     marks=_build_operator_fields,
     title="Volcano",
     program="vc-scheduler",
     groups=adapter.SchedulerResource(group=_API, plural="podgroups", kind="PodGroup"),
-    matches_flag=_is_own_scheduler,
+    matches_flag=lambda name: name.lower() == _NAME,
     scheduler_name=_NAME,
     understands=frozenset({adapter.QUEUE, adapter.MIN_MEMBER, adapter.SCHEDULER_NAME}),
     keys=(_GROUP, "volcano.sh/", f"{_API}/"),
     gang_keys=(_GROUP,),
-    status_parser=_STATUS_PARSER,
+    status_parser=StatusParser(
+        api=_API, message=_parse_message, group=_find_group_reason, events=_iter_event_reasons
+    ),
     queues=adapter.SchedulerResource(
         group=_API,
         plural="queues",

@@ -16,11 +16,17 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core.cleanup import CleanupActions, is_expired, plan_cancellation, plan_cleanup
+from backend_plugin.core.cleanup import (
+    CleanupActions,
+    find_leftover_companions,
+    is_expired,
+    is_missing_companions,
+    plan_cancellation,
+    plan_cleanup,
+)
 from backend_plugin.core.dialects.table import DIALECTS, parse_job_name, read_job
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
-from backend_plugin.core.existing_companions import find_leftover_companions, is_missing_companions
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.replica_pods import is_first_admission
