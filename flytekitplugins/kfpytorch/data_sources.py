@@ -1,6 +1,6 @@
 """Configs for the data set and the model that Kubeflow Trainer loads before the nodes of a TrainJob start."""
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -130,22 +130,16 @@ class Storage(ConfigPart):
             yield ConfigProblem("size", None, "write a size such as '50Gi', or the name of a claim")
 
 
-def _build_short_reader(cls: type[ConfigPart], build: Callable[[str], ConfigPart]) -> Reader:
-    """Return a function that accepts a valid `cls`, or text from which `build` creates a valid `cls`.
-
-    The function returns the `cls`, and raises `InvalidValue` for any other value.
-    """
-
-    def read(value: object) -> object:
-        return build_config_reader(cls)(build(value) if isinstance(value, str) else value)
-
-    return read
+def _build_short_reader(cls: type[ConfigPart], field: str) -> Reader:
+    """Return a reader that accepts a valid `cls`, or text as the value of its field `field`."""
+    read = build_config_reader(cls)
+    return lambda value: read(cls(**{field: value}) if isinstance(value, str) else value)
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    "dataset": _build_short_reader(Dataset, lambda uri: Dataset(uri=uri)),
-    "model": _build_short_reader(Model, lambda uri: Model(uri=uri)),
-    "storage": _build_short_reader(Storage, lambda size: Storage(size=size)),
+    "dataset": _build_short_reader(Dataset, "uri"),
+    "model": _build_short_reader(Model, "uri"),
+    "storage": _build_short_reader(Storage, "size"),
 }
 
 

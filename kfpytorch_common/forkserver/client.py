@@ -28,13 +28,9 @@ def build_import_path() -> list[str]:
     """
     files = loaded_modules.list_source_files().items()
     loaded = [Path(file) for name, file in files if "." not in name and name != "__main__"]
-    roots = [_get_import_root(file) for file in loaded]
+    roots = [file.parent.parent if file.stem == "__init__" else file.parent for file in loaded]
     added = dict.fromkeys(str(root) for root in roots if root.is_absolute() and str(root) not in sys.path)
     return [*added, *sys.path]
-
-
-def _get_import_root(file: Path) -> Path:
-    return file.parent.parent if file.stem == "__init__" else file.parent
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ through the extension point that `SimpleElasticAgent` documents.
 import os
 import pickle
 import signal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +52,6 @@ _GENERATION: Final = "kfpytorch/generation"
 _NO_SLEEP: Final = 1e-6
 # The settings that torch's `LaunchConfig` does not have.
 _OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
-# Seconds for which the agent waits for workers that write their stacks in a signal handler.
-_WRITE_WHERE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -214,8 +211,8 @@ class _Agent(SimpleElasticAgent):
         has_exit = any(each.code is not None for each in members)
         self._group.collect_exits(0 if has_exit else self._launch.monitor_interval)
         if self._group.has_failure():
-            self._wait_for_all(_SETTLE)
-            self._stop_all(signal.SIGTERM)
+            self._group.wait_for_all(_SETTLE, self._group.collect_exits)
+            self._group.stop(signal.SIGTERM, self._group.collect_exits)
             self.failures = self.list_ended(failed=True)
             self._report_restart()
             return RunResult(state=WorkerState.FAILED)
@@ -230,23 +227,6 @@ class _Agent(SimpleElasticAgent):
         ended = [each for each in self._group.members if each.code is not None]
         return [each.read_termination() for each in ended if bool(each.code) is failed]
 
-    def _wait_for_all(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self._group.list_running() and (left := deadline - time.monotonic()) > 0:
-            self._group.collect_exits(left)
-
-    def _stop_all(self, signum: int) -> None:
-        """Stop all workers with `signum`, and after `shutdown_timeout` with SIGKILL.
-
-        Request the stacks of the workers first. Remove the workers from the fork server at the end.
-        """
-        if self._group.request_stacks():
-            self._wait_for_all(_WRITE_WHERE)
-        for number in (signum, signal.SIGKILL):
-            self._group.stop(number)
-            self._wait_for_all(self._group.stop_timeout)
-        self._group.release()
-
     def _report_restart(self) -> None:
         if self._remaining_restarts > 0:
             for each in self._group.members:
@@ -260,11 +240,11 @@ class _Agent(SimpleElasticAgent):
 
     # torch 2.4 passes a further argument: whether the workers restart afterwards.
     def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
-        self._stop_all(signal.SIGTERM)
+        self._group.stop(signal.SIGTERM, self._group.collect_exits)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None, **_: object
     ) -> None:
-        del timeout  # `_stop_all` uses `shutdown_timeout` of the settings instead.
-        self._stop_all(death_sig)
+        del timeout  # `ProcessGroup.stop` uses `shutdown_timeout` of the settings instead.
+        self._group.stop(death_sig, self._group.collect_exits)
         self.failures = self.list_ended(failed=True)

@@ -138,18 +138,12 @@ def _fit_topology(
     here = machine.detect_machine(os.environ)
     nodes, processes = requested
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
-    words = _list_texts(task.task_function)
+    codes = [each for code in loading.list_codes(task.task_function) for each in loading.iter_codes(code)]
+    words = {text for code in codes for text in code.co_consts if isinstance(text, str)}
     if "gloo" in words and "nccl" not in words:
         # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
         return topology.fit(*size, here, chosen.ranks or replace(here, gpus=()).compute_max_ranks())
     return topology.fit(*size, here, chosen.ranks)
-
-
-def _list_texts(function: Any) -> set[str]:
-    """Return the text constants in the code of a function and of the functions within it."""
-    code = getattr(function, "__code__", None)
-    codes = loading.iter_codes(code) if code is not None else ()
-    return {text for each in codes for text in each.co_consts if isinstance(text, str)}
 
 
 _NOT_INSTALLED: Final = {TORCH: TORCH_IMPORT_ERROR_MESSAGE, JAX: jax_processes.IMPORT_ERROR_MESSAGE}

@@ -211,7 +211,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> A
         run.print_layout(f"{_format_count(fitted.nodes, 'node')} x {fitted.nproc_per_node}", fitted)
         size = (fitted.nodes, fitted.nproc_per_node)
         elastic = operator_env.build_elastic_env(*size, config.max_restarts, port)
-        settings = _build_launch_config(task, *size, elastic["PET_RDZV_ENDPOINT"])
+        settings = _build_launch_config(run, *size, elastic["PET_RDZV_ENDPOINT"])
         private = _without_network(settings, run.scratch)
         processes = [
             _build_agent(run, index, private, {**build_env(fitted, index), **elastic})
@@ -261,7 +261,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
         )
     processes = machine.count_pod_processes(config.nproc_per_node, os.environ)
     with open_run(task, inputs, config.start_method, in_pod=True) as run:
-        settings = _build_launch_config(task, task.max_nodes, processes, endpoint or f"{LOOPBACK_ADDRESS}:0")
+        settings = _build_launch_config(run, task.max_nodes, processes, endpoint or f"{LOOPBACK_ADDRESS}:0")
         env = dict(os.environ)
         if processes > 1:
             env.setdefault("OMP_NUM_THREADS", "1")
@@ -273,11 +273,12 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
         return run.finish([agent], outcome.collect_nodes, settings.nproc_per_node, complete=complete)
 
 
-def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: str) -> ElasticLaunchConfig:
-    config = task.task_config
-    in_cluster = not runtime_info.is_local()
+def _build_launch_config(
+    run: LocalRun, nodes: int, nproc_per_node: int, endpoint: str
+) -> ElasticLaunchConfig:
+    config = run.task.task_config
     settings = ElasticLaunchConfig(
-        min_nodes=task.min_nodes if in_cluster else nodes,
+        min_nodes=nodes if run.on_this_machine else run.task.min_nodes,
         max_nodes=nodes,
         nproc_per_node=nproc_per_node,
         run_id=flytekit.current_context().execution_id.name or "local",
@@ -286,7 +287,7 @@ def _build_launch_config(task: Any, nodes: int, nproc_per_node: int, endpoint: s
         max_restarts=config.max_restarts,
         monitor_interval=config.monitor_interval,
         start_method=config.start_method,
-        shutdown_timeout=PATIENCE_IN_POD if in_cluster else PATIENCE_HERE,
+        shutdown_timeout=run.stop_timeout,
         local_addr=os.environ.get("PET_LOCAL_ADDR"),
     )
     if find_loaded("torch"):

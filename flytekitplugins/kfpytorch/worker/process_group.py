@@ -1,15 +1,19 @@
 """Start the processes of a task or an agent through the fork server, stop them, and record their exits."""
 
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flytekitplugins.kfpytorch.worker import failure_file
 from kfpytorch_common.causes import Failure
 from kfpytorch_common.forkserver.child import ASK_WHERE
 from kfpytorch_common.forkserver.client import ChildSpec, Client
+
+# Seconds to wait for replicas and workers that write their stacks in a signal handler.
+_WRITE_WHERE: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,23 +96,30 @@ class ProcessGroup:
         """True if a process has ended with an error."""
         return any(member.code for member in self.members)
 
-    def request_stacks(self) -> bool:
-        """Make all running replicas and workers write their stacks, and return True if there are any.
+    def wait_for_all(self, seconds: float, poll: Callable[[float], object]) -> None:
+        """Wait at most `seconds` for the end of all processes.
 
-        An agent gets no request, because it requests the stacks of its workers itself.
+        `poll` waits for an event, such as an exit, at most for the seconds in its argument.
         """
-        running = [member for member in self.list_running() if not member.process.is_agent]
-        for member in running:
+        deadline = time.monotonic() + seconds
+        while self.list_running() and (left := deadline - time.monotonic()) > 0:
+            poll(left)
+
+    def stop(self, signum: int, poll: Callable[[float], object]) -> None:
+        """Stop all processes with `signum`, and after their `stop_timeout` with SIGKILL.
+
+        Make running replicas and workers write their stacks first. An agent requests those of its workers.
+        At the end, remove the processes from the fork server, which kills the rest of their process groups.
+        `poll` is that of `wait_for_all`.
+        """
+        asked = [member for member in self.list_running() if not member.process.is_agent]
+        for member in asked:
             self.client.signal_child(member.child, ASK_WHERE)
-        return bool(running)
-
-    def stop(self, signum: int) -> None:
-        """Send a signal to the process groups of all running processes."""
-        for member in self.list_running():
-            member.stopped = True
-            self.client.signal_group(member.child, signum)
-
-    def release(self) -> None:
-        """Kill all processes that are left in the process groups, and remove them from the fork server."""
+        self.wait_for_all(_WRITE_WHERE if asked else 0.0, poll)
+        for number in (signum, signal.SIGKILL):
+            for member in self.list_running():
+                member.stopped = True
+                self.client.signal_group(member.child, number)
+            self.wait_for_all(self.stop_timeout, poll)
         for member in self.members:
             self.client.release(member.child)

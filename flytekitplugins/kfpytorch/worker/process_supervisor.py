@@ -37,8 +37,6 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # Seconds to wait after the first failure, so that the failures of other processes are recorded too.
 _SETTLE: Final = 0.5
 _TICK: Final = 1.0
-# Time for a worker to write its stack in a signal handler (seconds).
-_WRITE_WHERE: Final = 0.1
 # Maximum time to wait for the stacks of ranks on request, and the interval between checks (seconds).
 _LONGEST_ANSWER: Final = 1.0
 _LOOK: Final = 0.02
@@ -185,19 +183,10 @@ class ProcessSupervisor:
 
     def _stop_and_drain(self, events: int) -> None:
         with contextlib.suppress(ForkServerGone):  # The error was raised already where it was noticed.
-            self._stop_processes()
+            self._group.stop(signal.SIGTERM, self._poll_events)
+            # The server handles releases in order. When it replies to this, all processes are gone.
+            self.client.wait_until_handled()
         with contextlib.suppress(BlockingIOError):
             self._read_events(events)
         self.console.read_remaining()
         os.close(events)
-
-    def _stop_processes(self) -> None:
-        if self._group.request_stacks():
-            self._poll_events(_WRITE_WHERE)
-        self._group.stop(signal.SIGTERM)
-        deadline = time.monotonic() + self._group.stop_timeout
-        while self._group.list_running() and time.monotonic() < deadline:
-            self._poll_events(0.1)
-        self._group.release()
-        # The server handles releases in order. When it replies to this, all processes are gone.
-        self.client.wait_until_handled()
