@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
 from itertools import chain
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from flytekit import PodTemplate
 
@@ -15,9 +15,6 @@ from flytekitplugins.kfpytorch.problems import (
     suggest_name,
 )
 from flytekitplugins.kfpytorch.validators import Reader, find_problems, is_list
-
-# A marker for a field without a default. The marker cannot be None, which is the default of many fields.
-_REQUIRED: Final = object()
 
 
 class Config:
@@ -52,7 +49,7 @@ class Config:
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
         given = getattr(self, name)
-        if given is None and getattr(type(self), name, _REQUIRED) is None:
+        if given is None and getattr(type(self), name, "required") is None:
             return []  # A field with the default None accepts None.
         return find_problems(name, lambda value: setattr(self, name, reader(value)), given)
 

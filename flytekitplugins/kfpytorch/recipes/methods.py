@@ -1,7 +1,6 @@
 """The fine-tuning recipes, such as `sft`: functions that every rank of a task calls with equal arguments."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flytekitplugins.kfpytorch.problems import ConfigProblem, require_valid
@@ -18,19 +17,17 @@ if TYPE_CHECKING:
 Reward: TypeAlias = Callable[..., Sequence[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Method:
-    trainer: str
-    """The common part of two class names of TRL: ``SFT`` for ``SFTTrainer`` and ``SFTConfig``."""
-    columns: tuple[tuple[str, ...], ...]
-    """Alternative sets of columns; a dataset needs all columns of one set."""
+_COLUMNS: Final = {
+    "SFT": (("messages",), ("prompt", "completion"), ("text",)),
+    "DPO": (("chosen", "rejected"),),
+    "GRPO": (("prompt",),),
+    "KTO": (("prompt", "completion", "label"),),
+    "Distillation": (("prompt",),),
+}
+"""Alternative sets of columns for each method; a dataset needs all columns of one set.
 
-
-_SFT: Final = _Method("SFT", (("messages",), ("prompt", "completion"), ("text",)))
-_DPO: Final = _Method("DPO", (("chosen", "rejected"),))
-_GRPO: Final = _Method("GRPO", (("prompt",),))
-_KTO: Final = _Method("KTO", (("prompt", "completion", "label"),))
-_DISTILL: Final = _Method("Distillation", (("prompt",),))
+A key is the common part of two class names of TRL: ``SFT`` for ``SFTTrainer`` and ``SFTConfig``.
+"""
 
 
 def sft(
@@ -48,7 +45,7 @@ def sft(
         ConfigError: If the dataset does not fit this recipe.
         TypeError: If ``training.options`` has a name that TRL's config class of this recipe does not have.
     """
-    return _train(_SFT, training, dataset, model=model, processing_class=tokenizer)
+    return _train("SFT", training, dataset, model=model, processing_class=tokenizer)
 
 
 def dpo(
@@ -58,7 +55,7 @@ def dpo(
 
     The arguments are those of `sft`. Samples have ``chosen`` and ``rejected``, and usually ``prompt``.
     """
-    return _train(_DPO, training, dataset, model=model, processing_class=tokenizer)
+    return _train("DPO", training, dataset, model=model, processing_class=tokenizer)
 
 
 def kto(
@@ -68,7 +65,7 @@ def kto(
 
     The arguments are those of `sft`. Samples have ``prompt``, ``completion`` and ``label``, a bool.
     """
-    return _train(_KTO, training, dataset, model=model, processing_class=tokenizer)
+    return _train("KTO", training, dataset, model=model, processing_class=tokenizer)
 
 
 def grpo(
@@ -84,7 +81,7 @@ def grpo(
     The arguments are those of `sft`. Samples have ``prompt``. Each function in `reward` is called with the
     keywords ``prompts``, ``completions`` and the other columns, and returns one number for each completion.
     """
-    return _train(_GRPO, training, dataset, model=model, processing_class=tokenizer, reward_funcs=reward)
+    return _train("GRPO", training, dataset, model=model, processing_class=tokenizer, reward_funcs=reward)
 
 
 def distill(
@@ -99,10 +96,12 @@ def distill(
 
     The arguments are those of `sft`. Samples have ``prompt``. `teacher` and `model` have the same vocabulary.
     """
-    return _train(_DISTILL, training, dataset, model=model, processing_class=tokenizer, teacher_model=teacher)
+    return _train(
+        "Distillation", training, dataset, model=model, processing_class=tokenizer, teacher_model=teacher
+    )
 
 
-def _train(method: _Method, training: Training, dataset: "Samples", **arguments: Any) -> Trained:
+def _train(method: str, training: Training, dataset: "Samples", **arguments: Any) -> Trained:
     require_valid("dataset", _check_columns(method, dataset, training))
     trl = _import_trl()
     import torch
@@ -110,7 +109,7 @@ def _train(method: _Method, training: Training, dataset: "Samples", **arguments:
 
     has_gpu = torch.cuda.is_available()
     arguments |= _build_adapter(training.lora, arguments["model"], has_gpu=has_gpu)
-    config = getattr(trl, f"{method.trainer}Config")
+    config = getattr(trl, f"{method}Config")
     # No checkpoints: the model is saved once, after the training. TRL's default bfloat16 is slow on a CPU.
     defaults = {
         "save_strategy": "no",
@@ -120,7 +119,7 @@ def _train(method: _Method, training: Training, dataset: "Samples", **arguments:
     options = config(**{**defaults, **training.build_arguments()})
     if isinstance(dataset, Sequence):
         dataset = Dataset.from_list([*dataset])
-    trainer = getattr(trl, f"{method.trainer}Trainer")(args=options, train_dataset=dataset, **arguments)
+    trainer = getattr(trl, f"{method}Trainer")(args=options, train_dataset=dataset, **arguments)
     trainer.train(resume_from_checkpoint=options.resume_from_checkpoint)
     trainer.save_model()
     trainer.accelerator.wait_for_everyone()
@@ -146,15 +145,14 @@ def _import_trl() -> Any:
     return trl
 
 
-def _check_columns(method: _Method, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
-    """Yield a problem unless the dataset contains all columns of one of the method's alternative sets."""
+def _check_columns(method: str, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
+    """Yield a problem unless the dataset contains all columns of one of the sets in `_COLUMNS`."""
     columns = _read_columns(dataset)
-    sets = [*method.columns]
-    if text := training.options.get("dataset_text_field"):
-        sets = [(text,)]
+    text = training.options.get("dataset_text_field")
+    sets = ((text,),) if text else _COLUMNS[method]
     if columns is not None and not any(columns.issuperset(each) for each in sets):
         required = ", or ".join(" and ".join(map(repr, each)) for each in sets)
-        yield ConfigProblem("columns", sorted(columns), f"{method.trainer} needs {required}")
+        yield ConfigProblem("columns", sorted(columns), f"{method} needs {required}")
 
 
 def _read_columns(dataset: "Samples") -> set[str] | None:
