@@ -143,7 +143,7 @@ class _Agent(SimpleElasticAgent):
         assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
         self._launch = launch
         self._node = node
-        self._group = ProcessGroup(Client(start.server))
+        self._group = ProcessGroup(Client(start.server), launch.shutdown_timeout)
         self._events, *self._streams = start.fds
         self._send_event = replica.build_event_sender(self._events, node.places[0]["slot"])
         self._rounds = 0
@@ -180,7 +180,6 @@ class _Agent(SimpleElasticAgent):
             args={**place, "directory": f"{self._node.directory}/{worker.local_rank}.{self._rounds}"},
             env={**os.environ, **env},
             streams=self._streams[first : first + 3],
-            stop_timeout=self._launch.shutdown_timeout,
         )
         return self._group.start(process, self._events)
 

@@ -6,7 +6,7 @@ import os
 import pickle
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from flytekitplugins.kfpytorch.worker import (
 )
 from flytekitplugins.kfpytorch.worker.console import Console
 from flytekitplugins.kfpytorch.worker.launch_settings import ElasticLaunchConfig
-from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec, SupervisedProcess
+from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, ProcessSpec
 from flytekitplugins.kfpytorch.worker.process_supervisor import ProcessSupervisor, SigtermReceived
 from flytekitplugins.kfpytorch.worker.replica import WorkerContext
 from kfpytorch_common import operator_env, prestart
@@ -104,9 +104,7 @@ class LocalRun:
         """
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
-        return ProcessSpec(
-            name=name, target=_REPLICA, args=args, env=env, streams=slot.ends, stop_timeout=self.stop_timeout
-        )
+        return ProcessSpec(name=name, target=_REPLICA, args=args, env=env, streams=slot.ends)
 
     def build_agent(
         self, name: str, target: str, slots: Sequence["OutputSlot"], env: dict[str, str], **args: object
@@ -129,7 +127,6 @@ class LocalRun:
             args={"directory": str(directory), "places": places, **args},
             env=env,
             streams=[fd for slot in slots for fd in slot.ends],
-            stop_timeout=self.stop_timeout + 2.0,  # The agent stops its workers within `stop_timeout`.
             is_agent=True,
         )
 
@@ -148,21 +145,13 @@ class LocalRun:
                 "train_job.success_policy has no effect in a local run: all ranks must succeed"
             )
 
-    def finish(
-        self,
-        processes: Sequence[ProcessSpec],
-        collect: Callable[[Sequence[SupervisedProcess]], outcome.RunOutcome],
-        ranks: int,
-        *,
-        complete: bool = True,
-    ) -> Any:
+    def finish(self, processes: Sequence[ProcessSpec], ranks: int, *, complete: bool = True) -> Any:
         """Run `processes` until they have ended, and return the value of rank 0.
 
         In a local run, stop the processes at the timeout of the task.
 
         Args:
-            processes: The processes to start.
-            collect: The function that derives the outcome from the processes that have ended.
+            processes: The processes to start: agents of nodes, or ranks.
             ranks: The number of ranks of `processes`.
             complete: False if the job has ranks in other pods.
 
@@ -173,10 +162,15 @@ class LocalRun:
         """
         limit: Any = self.task.metadata.timeout if self.on_this_machine else None
         deadline = self.began + limit.total_seconds() if limit else math.inf
-        group = ProcessSupervisor(self.client, self.console, self.scratch, deadline)
-        ended = collect(group.run(processes))
+        collect, timeout = outcome.collect_replicas, self.stop_timeout
+        if processes[0].is_agent:
+            # An agent stops its workers within `stop_timeout`.
+            collect, timeout = outcome.collect_nodes, timeout + 2.0
+        group = ProcessGroup(self.client, timeout)
+        supervisor = ProcessSupervisor(group, self.console, self.scratch, deadline)
+        ended = collect(supervisor.run(processes))
         ended.at_terminal, ended.complete = self.on_this_machine, complete
-        if group.timed_out:
+        if supervisor.timed_out:
             ended.failures = [outcome.build_timeout_failure(limit, ended)]
         elif self.on_this_machine and ended.rank_zero is None and not ended.failures:
             ended.failures = [outcome.build_missing_result_failure(time.time_ns())]
@@ -201,7 +195,7 @@ def run_replicas(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -
             if run.framework == JAX:
                 env |= jax_processes.build_env(index, fitted.nodes, env)
             processes.append(run.build_replica(name, name, env, interactive=index == 0))
-        return run.finish(processes, outcome.collect_replicas, fitted.ranks)
+        return run.finish(processes, fitted.ranks)
 
 
 def run_nodes(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> Any:
@@ -217,7 +211,7 @@ def run_nodes(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> A
             _build_agent(run, index, private, {**build_env(fitted, index), **elastic})
             for index in range(fitted.nodes)
         ]
-        return run.finish(processes, outcome.collect_nodes, fitted.ranks)
+        return run.finish(processes, fitted.ranks)
 
 
 def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
@@ -242,7 +236,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
             env |= {"CUDA_VISIBLE_DEVICES": fitted.devices[index]} if fitted.devices else {}
             env |= jax_processes.build_env(first + index, total, os.environ)
             processes.append(run.build_replica(f"local {index}", runtime_info.format_pod_name(), env))
-        return run.finish(processes, outcome.collect_replicas, count, complete=total == count)
+        return run.finish(processes, count, complete=total == count)
 
 
 def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
@@ -270,7 +264,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             env[operator_env.LOOPBACK_ONLY] = "1"
         agent = _build_agent(run, 0, settings, env)
         complete = task.max_nodes == 1
-        return run.finish([agent], outcome.collect_nodes, settings.nproc_per_node, complete=complete)
+        return run.finish([agent], settings.nproc_per_node, complete=complete)
 
 
 def _build_launch_config(

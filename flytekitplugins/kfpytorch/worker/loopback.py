@@ -35,11 +35,9 @@ def keep_stores_on_loopback() -> Iterator[None]:
     This has an effect only if torch is installed and the environment states that all ranks are on this
     machine.
     """
-    if find_loopback_address() is None or importlib.util.find_spec("torch") is None:
-        yield
-        return
-    distributed: Any = importlib.import_module("torch.distributed")
-    if not distributed.is_available():
+    has_effect = find_loopback_address() is not None and importlib.util.find_spec("torch") is not None
+    distributed: Any = importlib.import_module("torch.distributed") if has_effect else None
+    if distributed is None or not distributed.is_available():
         yield
         return
     # Change the class itself instead of replacing it: torch's modules and user code hold references to it.

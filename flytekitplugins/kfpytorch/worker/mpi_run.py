@@ -6,7 +6,7 @@ import subprocess
 from typing import Any, Final
 
 from flytekitplugins.kfpytorch.frameworks import FrameworkNotInstalled
-from flytekitplugins.kfpytorch.worker import local_run, outcome
+from flytekitplugins.kfpytorch.worker import local_run
 from flytekitplugins.kfpytorch.worker.process_group import ProcessSpec
 from flytekitplugins.kfpytorch.worker.topology import Topology
 from kfpytorch_common.frameworks import MPI_HOSTFILE_VARIABLE
@@ -39,7 +39,7 @@ def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
         # If the environment contained a hostfile, mpirun would start ranks on other machines.
         env.pop(MPI_HOSTFILE_VARIABLE, None)
         agent = _build_agent(run, fitted.ranks, fitted.ranks, env)
-        return run.finish([agent], outcome.collect_nodes, fitted.ranks)
+        return run.finish([agent], fitted.ranks)
 
 
 def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
@@ -59,7 +59,7 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     with local_run.open_run(task, inputs, "spawn", in_pod=True) as run:
         env = {"OMP_NUM_THREADS": "1", **os.environ}
         agent = _build_agent(run, count, total, env)
-        return run.finish([agent], outcome.collect_nodes, count, complete=False)
+        return run.finish([agent], count, complete=False)
 
 
 def _build_agent(run: local_run.LocalRun, count: int, total: int, env: dict[str, str]) -> ProcessSpec:

@@ -27,8 +27,6 @@ class ProcessSpec:
     env: dict[str, str]
     streams: Sequence[int]
     """Descriptors for standard input, output and error; for an agent, also those of each of its workers."""
-    stop_timeout: float
-    """Seconds between SIGTERM and SIGKILL."""
     is_agent: bool = False
 
 
@@ -66,6 +64,8 @@ class ProcessGroup:
     """The processes of a run, or the workers of an agent."""
 
     client: Client
+    stop_timeout: float
+    """Seconds between SIGTERM and SIGKILL."""
     members: list[SupervisedProcess] = field(default_factory=list)
 
     def start(self, process: ProcessSpec, events: int) -> SupervisedProcess:
@@ -87,11 +87,6 @@ class ProcessGroup:
         """Return the processes that have not ended."""
         return [member for member in self.members if member.code is None]
 
-    @property
-    def stop_timeout(self) -> float:
-        """Seconds between SIGTERM and SIGKILL for the whole group."""
-        return max((member.process.stop_timeout for member in self.members), default=0.0)
-
     def has_failure(self) -> bool:
         """True if a process has ended with an error."""
         return any(member.code for member in self.members)
@@ -106,7 +101,7 @@ class ProcessGroup:
             poll(left)
 
     def stop(self, signum: int, poll: Callable[[float], object]) -> None:
-        """Stop all processes with `signum`, and after their `stop_timeout` with SIGKILL.
+        """Stop all processes with `signum`, and after `stop_timeout` with SIGKILL.
 
         Make running replicas and workers write their stacks first. An agent requests those of its workers.
         At the end, remove the processes from the fork server, which kills the rest of their process groups.

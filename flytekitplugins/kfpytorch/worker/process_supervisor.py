@@ -18,7 +18,7 @@ from flytekitplugins.kfpytorch.worker.positions import RankPositions
 from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, ProcessSpec, SupervisedProcess
 from kfpytorch_common.deferred_signals import DeferredSignals, Handler, defer_signals
 from kfpytorch_common.forkserver.child import ASK_WHERE
-from kfpytorch_common.forkserver.client import Client, ForkServerGone
+from kfpytorch_common.forkserver.client import ForkServerGone
 from kfpytorch_common.polling import poll_readable
 
 
@@ -46,21 +46,17 @@ _LOOK: Final = 0.02
 class ProcessSupervisor:
     """Runs processes until all have ended, one has failed, or the deadline is reached."""
 
-    client: Client
+    group: ProcessGroup
     console: Console
     directory: Path
     """The directory of the run, with the socket that reports the lines of code at which ranks are."""
     deadline: float = math.inf
     """The time of the monotonic clock at which processes that still run are stopped."""
     timed_out: bool = False
-    _group: ProcessGroup = field(init=False)
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
     """The function to call when a descriptor is readable, by descriptor, without those of the console."""
     _positions: RankPositions = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._group = ProcessGroup(self.client)
 
     def run(self, processes: Sequence[ProcessSpec]) -> list[SupervisedProcess]:
         """Start `processes`, close their streams here, and return them when all have ended.
@@ -79,7 +75,7 @@ class ProcessSupervisor:
             contextlib.closing(RankPositions(self.directory)) as self._positions,
         ):
             self._handlers = {
-                self.client.fileno(): self._group.collect_exits,
+                self.group.client.fileno(): self.group.collect_exits,
                 reader: partial(self._read_events, reader),
                 signals.reader: signals.clear,
             }
@@ -88,7 +84,7 @@ class ProcessSupervisor:
             try:
                 try:
                     for process in processes:
-                        self._group.start(process, writer)
+                        self.group.start(process, writer)
                         signals.deliver()
                 finally:
                     for fd in {writer}.union(*(process.streams for process in processes)):
@@ -97,7 +93,7 @@ class ProcessSupervisor:
             finally:
                 self._stop_and_drain(reader)
             signals.deliver()
-        return self._group.members
+        return self.group.members
 
     def _build_signal_handlers(self) -> dict[int, Handler]:
         """Return the handlers of the signals during a run.
@@ -115,14 +111,14 @@ class ProcessSupervisor:
 
     def _watch_processes(self, signals: DeferredSignals) -> None:
         deadline, has_failed = self.deadline, False
-        while self._group.list_running():
+        while self.group.list_running():
             signals.deliver()
             self._poll_events(max(0.0, min(_TICK, deadline - time.monotonic())))
             self._answer_clients()
-            if not has_failed and self._group.has_failure():
+            if not has_failed and self.group.has_failure():
                 deadline, has_failed = time.monotonic() + _SETTLE, True
             if time.monotonic() >= deadline:
-                self.timed_out = not has_failed and bool(self._group.list_running())
+                self.timed_out = not has_failed and bool(self.group.list_running())
                 return
 
     def _answer_clients(self) -> None:
@@ -174,8 +170,8 @@ class ProcessSupervisor:
 
     def _request_positions(self) -> list[str]:
         self._positions.clear_stacks()
-        for member in self._group.list_running():
-            self.client.signal_child(member.child, ASK_WHERE)
+        for member in self.group.list_running():
+            self.group.client.signal_child(member.child, ASK_WHERE)
         deadline = time.monotonic() + _LONGEST_ANSWER
         while not self._positions.are_complete() and time.monotonic() < deadline:
             self._poll_events(_LOOK)
@@ -183,9 +179,9 @@ class ProcessSupervisor:
 
     def _stop_and_drain(self, events: int) -> None:
         with contextlib.suppress(ForkServerGone):  # The error was raised already where it was noticed.
-            self._group.stop(signal.SIGTERM, self._poll_events)
+            self.group.stop(signal.SIGTERM, self._poll_events)
             # The server handles releases in order. When it replies to this, all processes are gone.
-            self.client.wait_until_handled()
+            self.group.client.wait_until_handled()
         with contextlib.suppress(BlockingIOError):
             self._read_events(events)
         self.console.read_remaining()

@@ -34,18 +34,13 @@ class FailureReport:
     at_terminal: bool = True
     """True if the user can run the task again from a terminal; False in a pod."""
 
-    @property
-    def cause(self) -> Failure:
-        """The root cause, which the report describes."""
-        return self.verdict.cause
-
 
 def render(after: FailureReport) -> str:
     """Return the report about a failed run as text, without a trailing newline.
 
     The first line contains the rank, its replica, the exception and the line of the user's code.
     """
-    cause = after.cause
+    cause = after.verdict.cause
     place = f"{format_rank(cause)} after {after.seconds:.1f} s ({classify(cause).value})"
     message = cause_details.describe_exception(after.verdict, at_terminal=after.at_terminal)
     lines = [
@@ -71,7 +66,7 @@ def render(after: FailureReport) -> str:
 def _iter_pointers(after: FailureReport) -> Iterator[str]:
     if after.logs:
         yield f"  {'logs':<6} {after.logs}"  # Not wrapped, so that the path can be copied.
-    if after.cause.traceback and after.at_terminal and not after.verbose:
+    if after.verdict.cause.traceback and after.at_terminal and not after.verbose:
         yield from _wrap_labelled("more", _VERBOSE_HINT)
 
 
@@ -129,7 +124,7 @@ def _format_early(analysis: verdict.FailureAnalysis) -> str:
 
 
 def _list_missing(after: FailureReport) -> list[str]:
-    if classify(after.cause) is not Cause.HANG or after.cause.rank is None:
+    if classify(after.verdict.cause) is not Cause.HANG or after.verdict.cause.rank is None:
         return []
     lines = [
         f"  it waited for rank {other.rank}, which was {rank_groups.format_position(other, 'somewhere else')}"
@@ -142,7 +137,7 @@ def _list_missing(after: FailureReport) -> list[str]:
 
 
 def _list_other_ranks(after: FailureReport) -> list[str]:
-    cause = after.cause
+    cause = after.verdict.cause
     if after.ranks <= 1 or cause.rank is None:
         return []
     early = {each.rank for each in after.verdict.early}

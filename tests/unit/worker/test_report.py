@@ -251,10 +251,10 @@ AFTERMATHS = st.builds(
 def test_report_fits_on_a_screen_and_starts_with_the_cause(after: report.FailureReport) -> None:
     shown = report.render(after).splitlines()
     first = "\n".join(shown[:3])
-    message = len(f"x{after.cause.message}\nx".splitlines()) - 1
+    message = len(f"x{after.verdict.cause.message}\nx".splitlines()) - 1
     assert len(shown) <= 25 + max(0, message - 5)
-    assert after.cause.replica in first
-    assert (after.cause.exception or f"process {after.cause.pid}") in first
+    assert after.verdict.cause.replica in first
+    assert (after.verdict.cause.exception or f"process {after.verdict.cause.pid}") in first
     assert after.logs in "\n".join(shown)
 
 
