@@ -11,7 +11,7 @@ from typing import Any
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.admission import admit_pod, with_service_defaults
 from backend_plugin.embedded.objects import merge_patch
-from backend_plugin.embedded.operators.pytorchjob.job_schema import SCHEMA
+from backend_plugin.embedded.operators.pytorchjob.admission import SCHEMA
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NAMESPACE = "ns"

@@ -24,7 +24,7 @@ from backend_plugin.core.schema_check import parse_types
 from backend_plugin.embedded.admission import admit_pod
 from backend_plugin.embedded.operators.base import CreatePod, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import reconcile
-from backend_plugin.embedded.operators.pytorchjob.job_schema import JOB_PARTS, SCHEMA
+from backend_plugin.embedded.operators.pytorchjob.admission import JOB_PARTS, SCHEMA
 
 MANIFESTS, LEAST_ACCEPTED = 1_500, 700
 AT_ONCE = 8

@@ -8,11 +8,43 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules.field_errors import build_forbidden_error, build_invalid_error
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.admission.pod import build_unprocessable_resource
+from backend_plugin.embedded.admission import ResourceSchema, build_unprocessable_resource
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, ROLE
-from backend_plugin.embedded.operators.trainjob.schema import SCHEMA
 
+# The supported types of Trainer 2.3.0, in the format of `core.pod_schema`.
+_PARTS: Final = """\
+TrainJobSpec managedBy:string runtimeRef:RuntimeRef suspend:bool trainer:Trainer
+RuntimeRef apiGroup:string kind:string name:string
+Trainer numNodes:int32 numProcPerNode:int32 resourcesPerNode:ResourceRequirements
+TrainingRuntimeSpec mlPolicy:MLPolicy template:JobSetTemplate
+MLPolicy numNodes:int32
+JobSetTemplate metadata:TemplateMeta spec:JobSetSpec
+TemplateMeta annotations:{string} labels:{string}
+JobSetSpec failurePolicy:FailurePolicy network:Network replicatedJobs:[ReplicatedJob]
+FailurePolicy maxRestarts:int32 restartStrategy:string rules:[FailurePolicyRule]
+FailurePolicyRule action:string name:string onJobFailureMessagePatterns:[string] onJobFailureReasons:[string]
+Network enableDNSHostnames:bool publishNotReadyAddresses:bool
+ReplicatedJob groupName:string name:string replicas:int32 template:JobTemplate
+JobTemplate metadata:TemplateMeta spec:JobSpec
+JobSpec backoffLimit:int32 podFailurePolicy:PodFailurePolicy successPolicy:Success template:PodTemplateSpec
+PodFailurePolicy rules:[PodFailurePolicyRule]
+PodFailurePolicyRule action:string onExitCodes:ExitCodes onPodConditions:[PodConditionPattern]
+ExitCodes containerName:string operator:string values:[int32]
+PodConditionPattern status:string type:string
+Success rules:[SuccessRule]
+SuccessRule succeededCount:int32 succeededIndexes:string
+"""
+
+_SCHEMA: Final = ResourceSchema(
+    parts=_PARTS,
+    defaults={
+        "TrainJobSpec": {"suspend": False, "managedBy": "trainer.kubeflow.org/trainjob-controller"},
+        "RuntimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime"},
+        "ReplicatedJob": {"groupName": "default", "replicas": 1},
+        "PodConditionPattern": {"status": "True"},
+    },
+)
 _WEBHOOK: Final = "validator.trainjob.trainer.kubeflow.org"
 _MOST_NODES: Final = 1_000
 """The maximum number of nodes of a job. Creating more pods would block the event loop for too long."""
@@ -34,7 +66,7 @@ def admit_job(manifest: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the embedded cluster does not support the job.
     """
-    job = SCHEMA.prune_object(manifest)
+    job = _SCHEMA.prune_object(manifest)
     _require_supported(job, manifest)
     return job
 
@@ -62,7 +94,7 @@ def admit_runtime(manifest: Manifest) -> Manifest:
     Raises:
         RequestRejected: If the embedded cluster does not support the runtime.
     """
-    runtime = SCHEMA.prune_object(manifest)
+    runtime = _SCHEMA.prune_object(manifest)
     jobs = get_mappings(get_mapping(runtime, "spec", "template", "spec"), "replicatedJobs")
     _require_runnable(manifest, [get_text(job, "name") for job in jobs])
     _require_supported(runtime, manifest)

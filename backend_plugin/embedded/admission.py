@@ -1,16 +1,21 @@
-"""Completes pods and services as the API server does, validates pods, and builds errors for invalid fields.
+"""Pruning, defaults and errors of the emulated API server, for pods, services and custom resources.
 
+Jobs are not validated again: only this server creates jobs, and `core.pipeline.plan` has validated them.
 Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from backend_plugin.core import pod_rules
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules import containers as container_rules
 from backend_plugin.core.pod_rules.field_errors import FieldError
+from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.schema_check import parse_types
 from backend_plugin.core.values import Manifest
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -73,3 +78,63 @@ def build_unprocessable_resource(manifest: Manifest, causes: Sequence[FieldError
     texts = list(dict.fromkeys(map(str, causes)))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return RequestRejected(422, "Invalid", f'{kind} "{name}" is invalid: {text}')
+
+
+_POD_DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
+    "ContainerPort": {"protocol": "TCP"},
+    "GRPCAction": {"service": ""},
+    "SecretEnvSource": {"name": ""},
+    "ConfigMapEnvSource": {"name": ""},
+    "SecretKeySelector": {"name": ""},
+    "ConfigMapKeySelector": {"name": ""},
+    "ConfigMapVolumeSource": {"name": ""},
+    "ConfigMapProjection": {"name": ""},
+    "SecretProjection": {"name": ""},
+    "LocalObjectReference": {"name": ""},
+    "AzureDiskVolumeSource": {"fsType": "ext4", "readOnly": False},
+    "RBDVolumeSource": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "ScaleIOVolumeSource": {"fsType": "xfs", "storageMode": "ThinProvisioned"},
+    "ISCSIVolumeSource": {"iscsiInterface": "default"},
+}
+"""The default values of optional fields in the types of `core.pod_schema`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceSchema:
+    """The schema of a custom resource, with types in the format of `core.pod_schema`."""
+
+    parts: str
+    """The types of the custom resource, in addition to those of `core.pod_schema`."""
+    defaults: Mapping[str, Mapping[str, str | bool | int]]
+    """The default values of optional fields in `parts`, by type and field."""
+    newer: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Fields in `core.pod_schema` that the custom resource definition does not contain."""
+
+    @cached_property
+    def _fields(self) -> Mapping[str, Mapping[str, str]]:
+        return {
+            name: {
+                each: kind.rstrip("!*")
+                for each, kind in fields.items()
+                if each not in self.newer.get(name, ())
+            }
+            for name, fields in parse_types(PARTS + self.parts).items()
+        }
+
+    def prune_object(self, manifest: Manifest) -> dict[str, Any]:
+        """Return an object with its spec pruned. The types of all fields must be valid."""
+        return {**manifest, "spec": self.prune(manifest["spec"], f"{manifest['kind']}Spec")}
+
+    def prune(self, value: Any, kind: str) -> Any:
+        """Return a value of the type `kind` with defaults, and without unknown fields and nulls."""
+        if kind.startswith("["):
+            return [self.prune(item, kind[1:-1]) for item in value]
+        kinds = dict.fromkeys(value, kind[1:-1]) if kind.startswith("{") else self._fields.get(kind)
+        if kinds is None:
+            return value
+        known = {
+            key: self.prune(item, kinds[key])
+            for key, item in value.items()
+            if key in kinds and item is not None
+        }
+        return {**(self.defaults.get(kind) or _POD_DEFAULTS.get(kind, {})), **known}
