@@ -17,6 +17,7 @@ from stored_world import BEGAN, NAMESPACE, World
 from watching import like
 
 from backend_plugin.core.errors import RequestRejected
+from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators import base
 from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
 
@@ -160,15 +161,15 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
 
 def _act(world: World, action: Any) -> None:
     match action:
-        case base.CreatePod(manifest):
+        case base.Create({"kind": "Pod"} as manifest):
             world.create_pod(manifest)
-        case base.CreateService(manifest):
+        case base.Create(manifest):
             world.create_service(manifest)
-        case base.DeletePod(name):
+        case base.Delete(Key("Pod", _, name)):
             world.delete_pod(name)
-        case base.DeleteService(name):
+        case base.Delete(Key("Service", _, name)):
             world.delete_service(name)
-        case base.DeleteJob():
+        case _:
             world.delete_job()
 
 

@@ -59,12 +59,6 @@ class EventRecorder:
             del self._events[same]
 
 
-def build_body(component: str, reason: str, message: str, *, warning: bool = False) -> Manifest:
-    """Return the type, reason, message and source of an event; `EventRecorder` adds the other fields."""
-    kind = "Warning" if warning else "Normal"
-    return {"reason": reason, "message": message, "type": kind, "source": {"component": component}}
-
-
 def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
     key = get_key(involved)
     labels = dict(get_text_map(involved, "metadata", "labels"))

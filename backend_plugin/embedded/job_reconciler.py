@@ -19,13 +19,10 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.operators.base import (
     Action,
-    CreatePod,
-    CreateService,
-    DeleteJob,
-    DeletePod,
-    DeleteService,
+    Create,
+    Delete,
     JobSnapshot,
-    ReleasePod,
+    Release,
 )
 from backend_plugin.embedded.operators.table import OPERATORS, find_prerequisite
 from backend_plugin.embedded.pod_addresses import PORT
@@ -145,25 +142,18 @@ class JobReconciler:
         return refusal is None
 
     def _execute(self, snapshot: JobSnapshot, action: Action) -> None:
-        job = get_key(snapshot.job)
-        match action:
-            case CreatePod(manifest):
-                self._pods.create(manifest, self._ports.get_port(get_uid(snapshot.job)))
-            case CreateService(manifest):
-                self._store.create(admission.with_service_defaults(manifest))
-            case DeletePod(name) | ReleasePod(name):
-                self._release_pod(Key("Pod", job.namespace, name), delete=isinstance(action, DeletePod))
-            case DeleteService(name):
-                self._remove_service(Key("Service", job.namespace, name))
-            case DeleteJob():
-                self._store.remove(get_uid(snapshot.job))
+        if isinstance(action, Create):
+            if get_key(action.manifest).kind == "Pod":
+                self._pods.create(action.manifest, self._ports.get_port(get_uid(snapshot.job)))
+            else:
+                self._store.create(admission.with_service_defaults(action.manifest))
+        elif existing := self._store.get(action.key):
+            self._delete_object(existing, action)
 
-    def _release_pod(self, key: Key, *, delete: bool) -> None:
-        if pod := self._store.get(key):
-            released = self._pods.release(pod)
-            if delete:
-                self._pods.delete(released)
-
-    def _remove_service(self, key: Key) -> None:
-        if service := self._store.get(key):
-            self._store.remove(get_uid(service))
+    def _delete_object(self, existing: Manifest, action: Delete | Release) -> None:
+        if action.key.kind != "Pod":
+            self._store.remove(get_uid(existing))
+            return
+        released = self._pods.release(existing)
+        if isinstance(action, Delete):
+            self._pods.delete(released)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import node_transitions, pod_transitions
-from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, EventRecorder, build_body
+from backend_plugin.embedded.events import NODE_CONTROLLER, TAINT_CONTROLLER, EventRecorder
 from backend_plugin.embedded.objects import (
     Key,
+    build_event_body,
     get_key,
     get_name,
     get_node_name,
@@ -110,7 +111,7 @@ class NodeController:
         self._arm_timer(name, pods, self._options.lost_after)
         for pod in pods:
             self._store.update(pod_transitions.mark_unready(pod, self._store.clock()))
-            event = build_body(NODE_CONTROLLER, "NodeNotReady", "Node is not ready", warning=True)
+            event = build_event_body(NODE_CONTROLLER, "NodeNotReady", "Node is not ready", warning=True)
             self._recorder.record(pod, event)
 
     def _arm_timer(self, name: str, pods: Sequence[Manifest], seconds: float) -> None:
@@ -135,5 +136,5 @@ class NodeController:
             return
         key = get_key(pod)
         message = f"Marking for deletion Pod {key.namespace}/{key.name}"
-        self._recorder.record(pod, build_body(TAINT_CONTROLLER, "TaintManagerEviction", message))
+        self._recorder.record(pod, build_event_body(TAINT_CONTROLLER, "TaintManagerEviction", message))
         self._store.update(pod_transitions.mark_node_lost(pod, self._store.clock()))

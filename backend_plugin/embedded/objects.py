@@ -137,6 +137,17 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def build_event_body(component: str, reason: str, message: str, *, warning: bool = False) -> Manifest:
+    """Return the type, reason, message and source of an event; `EventRecorder` adds the other fields."""
+    return {
+        "reason": reason,
+        "message": message,
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": component},
+        "reportingComponent": component,
+    }
+
+
 def build_condition(kind: str, value: str, *, reason: str = "", message: str = "", now: datetime) -> Manifest:
     """Build a condition of a pod or a node. `value` is ``True``, ``False`` or ``Unknown``."""
     texts = {"reason": reason, "message": message}

@@ -6,10 +6,11 @@ from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map, get_texts
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.events import KUBELET, build_body
+from backend_plugin.embedded.events import KUBELET
 from backend_plugin.embedded.node_transitions import HOSTNAME
 from backend_plugin.embedded.objects import (
     TRACKING,
+    build_event_body,
     format_time,
     get_key,
     get_name,
@@ -150,7 +151,7 @@ def iter_stop_events(pod: Manifest) -> Iterator[Manifest]:
     """Yield the events for a pod that starts to terminate."""
     for name, container in _get_containers(get_mapping(pod, "status")).items():
         if get_mapping(container, "state", "running"):
-            yield build_body(KUBELET, "Killing", f"Stopping container {name}")
+            yield build_event_body(KUBELET, "Killing", f"Stopping container {name}")
 
 
 def _get_containers(status: Manifest) -> Mapping[str, Manifest]:
@@ -163,9 +164,9 @@ def _iter_container_events(pod: Manifest, before: Manifest, now: Manifest) -> It
     if _count_starts(now) > _count_starts(before):
         failed = _get_start_error(now)
         if failed:
-            yield build_body(KUBELET, "Failed", f"Error: {get_text(failed, 'message')}", warning=True)
+            yield build_event_body(KUBELET, "Failed", f"Error: {get_text(failed, 'message')}", warning=True)
         else:
-            yield build_body(KUBELET, "Started", f"Started container {name}")
+            yield build_event_body(KUBELET, "Started", f"Started container {name}")
     was, waiting = (get_mapping(each, "state", "waiting") for each in (before, now))
     if waiting and get_text(waiting, "reason") != get_text(was, "reason"):
         yield from _iter_waiting_events(pod, now, waiting)
@@ -192,10 +193,12 @@ def _get_start_error(container: Manifest) -> Manifest:
 def _iter_waiting_events(pod: Manifest, container: Manifest, waiting: Manifest) -> Iterator[Manifest]:
     reason, message = get_text(waiting, "reason"), get_text(waiting, "message")
     if reason in ("ErrImagePull", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"):
-        yield build_body(KUBELET, "Failed", f"Error: {message or reason}", warning=True)
+        yield build_event_body(KUBELET, "Failed", f"Error: {message or reason}", warning=True)
     elif reason == "ImagePullBackOff":
-        yield build_body(KUBELET, "BackOff", f'Back-off pulling image "{get_text(container, "image")}"')
+        yield build_event_body(KUBELET, "BackOff", f'Back-off pulling image "{get_text(container, "image")}"')
     elif reason == "CrashLoopBackOff":
         name, key = get_text(container, "name"), get_key(pod)
         subject = f"{name} in pod {key.name}_{key.namespace}({get_uid(pod)})"
-        yield build_body(KUBELET, "BackOff", f"Back-off restarting failed container {subject}", warning=True)
+        yield build_event_body(
+            KUBELET, "BackOff", f"Back-off restarting failed container {subject}", warning=True
+        )

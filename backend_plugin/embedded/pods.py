@@ -7,11 +7,12 @@ from datetime import datetime
 from backend_plugin.core.reading import get_int, get_mapping, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import admission, pod_transitions
-from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventRecorder, build_body
+from backend_plugin.embedded.events import KUBELET, SCHEDULER, EventRecorder
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.node_transitions import is_unreachable
 from backend_plugin.embedded.objects import (
     Key,
+    build_event_body,
     get_key,
     get_node_name,
     get_uid,
@@ -65,14 +66,14 @@ class PodController:
             waits = pod_transitions.mark_unschedulable(pod, decision, now)
             if waits != pod:
                 self._store.update(waits)
-                event = build_body(SCHEDULER, "FailedScheduling", decision.message, warning=True)
+                event = build_event_body(SCHEDULER, "FailedScheduling", decision.message, warning=True)
                 self._recorder.record(pod, event)
             return
         bound = self._store.update(pod_transitions.bind(pod, decision, now))
         self.start(get_uid(bound))
         key = get_key(pod)
         message = f"Successfully assigned {key.namespace}/{key.name} to {decision.node}"
-        self._recorder.record(pod, build_body(SCHEDULER, "Scheduled", message))
+        self._recorder.record(pod, build_event_body(SCHEDULER, "Scheduled", message))
 
     def start(self, uid: str) -> None:
         """Start a bound pod, unless it is running."""
@@ -212,7 +213,7 @@ class PodController:
             await self._kubelet.start_pod(pod_transitions.with_visible_gpus(pod))
         except OSError as error:
             message = f"Failed to create pod sandbox: {error}"
-            event = build_body(KUBELET, "FailedCreatePodSandBox", message, warning=True)
+            event = build_event_body(KUBELET, "FailedCreatePodSandBox", message, warning=True)
             self._recorder.record(pod, event)
             self._loop.call_later(RETRY_SECONDS, self.start, uid)
 

@@ -22,7 +22,7 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.schema_check import parse_types
 from backend_plugin.embedded.admission import admit_pod
-from backend_plugin.embedded.operators.base import CreatePod, JobSnapshot
+from backend_plugin.embedded.operators.base import Create, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 from backend_plugin.embedded.operators.pytorchjob.admission import JOB_PARTS, SCHEMA
 
@@ -182,7 +182,8 @@ def build_pods(sent: Job) -> Iterator[Any]:
     stored = SCHEMA.prune_object(sent)
     job = {**stored, "metadata": {**stored["metadata"], "uid": "uid"}}
     snapshot = JobSnapshot(job=job, pods=[], services=[], now=datetime(2026, 1, 1, tzinfo=timezone.utc))
-    yield from (action.manifest for action in reconcile(snapshot).actions if isinstance(action, CreatePod))
+    created = [each.manifest for each in reconcile(snapshot).actions if isinstance(each, Create)]
+    yield from (each for each in created if each["kind"] == "Pod")
 
 
 def find_refusal(pod: Any) -> RequestRejected | None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.embedded.operators.base import CreatePod, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.objects import Key
+from backend_plugin.embedded.operators.base import Create, Delete, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.
@@ -103,15 +104,15 @@ def run_controller(world: World) -> ReconcileResult:
 def carry_out(world: World, step: ReconcileResult) -> None:
     """Apply the actions of a step; the world rejects an object that already exists."""
     for action in step.actions:
-        match type(action).__name__:
-            case "CreatePod":
-                world.create_pod(action.manifest)
-            case "CreateService":
-                world.create_service(action.manifest)
-            case "DeletePod":
-                world.delete_pod(action.name)
-            case "DeleteService":
-                world.delete_service(action.name)
+        match action:
+            case Create({"kind": "Pod"} as manifest):
+                world.create_pod(manifest)
+            case Create(manifest):
+                world.create_service(manifest)
+            case Delete(Key("Pod", _, name)):
+                world.delete_pod(name)
+            case Delete(Key("Service", _, name)):
+                world.delete_service(name)
             case _:
                 world.delete_job()
     if step.status is not None and world.job is not None:
@@ -160,7 +161,8 @@ def test_job_reaches_a_stable_state_and_ends_once(spec, bound, data):
     for _ in range(STEPS):
         before, made = ends(world), set()
         for wanted in passes(world):
-            made |= {a.manifest["metadata"]["name"] for a in wanted.actions if isinstance(a, CreatePod)}
+            created = [each.manifest for each in wanted.actions if isinstance(each, Create)]
+            made |= {each["metadata"]["name"] for each in created if each["kind"] == "Pod"}
             # A terminal condition and its time do not change.
             assert not before or world.job is None or ends(world) == before
             before = ends(world)

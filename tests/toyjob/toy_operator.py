@@ -5,7 +5,7 @@ from typing import Any
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import format_time, get_name, get_phase, get_uid
-from backend_plugin.embedded.operators.base import CreatePod, JobSnapshot, OperatorEmulation, ReconcileResult
+from backend_plugin.embedded.operators.base import Create, JobSnapshot, OperatorEmulation, ReconcileResult
 
 DIALECT = DIALECTS["ToyJob"]
 LABELS = DIALECT.labels
@@ -22,7 +22,7 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
         for team in snapshot.job["spec"]["teams"]
         for index in range(team["size"])
     ]
-    made = tuple(CreatePod(pod) for pod in wanted if get_name(pod) not in there)
+    made = tuple(Create(pod) for pod in wanted if get_name(pod) not in there)
     new = _build_status(snapshot, status, len(wanted))
     return ReconcileResult(actions=made, status=None if new == status else new)
 

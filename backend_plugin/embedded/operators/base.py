@@ -46,46 +46,30 @@ class JobSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePod:
-    """Create a pod. `admission.admit_pod` may reject it."""
+class Create:
+    """Create a pod or a service. `admission.admit_pod` may reject the pod."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Remove the finalizer `objects.TRACKING` of a pod, and delete the pod with its own grace period."""
+class Delete:
+    """Delete a pod, a service, or the job and in the background all objects that it owns.
 
-    name: str
+    A pod loses its finalizer `objects.TRACKING` and is deleted with its own grace period.
+    """
+
+    key: Key
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePod:
+class Release:
     """Remove the finalizer `objects.TRACKING` of a pod, so that the pod can be removed."""
 
-    name: str
+    key: Key
 
 
-@dataclass(frozen=True, slots=True)
-class CreateService:
-    """Create a service."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteService:
-    """Delete a service."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
-    """Delete the job, and in the background all objects that it owns."""
-
-
-Action: TypeAlias = CreatePod | DeletePod | ReleasePod | CreateService | DeleteService | DeleteJob
+Action: TypeAlias = Create | Delete | Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

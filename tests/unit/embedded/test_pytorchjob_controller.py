@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from backend_plugin.embedded.objects import get_key
 from backend_plugin.embedded.operators import base
 from backend_plugin.embedded.operators.pytorchjob import build_action_event, reconcile
 
@@ -50,6 +51,7 @@ def a_pod(short, phase, *, restarts=0, deleted=None, **terminated):
     state = {"terminated": terminated} if terminated else {"running": {}}
     container = {"name": "pytorch", "restartCount": restarts, "state": state}
     return {
+        "kind": "Pod",
         "metadata": {
             "name": f"job-{short}",
             "labels": {LABEL + key: value for key, value in {**labels, "replica-index": index}.items()},
@@ -72,7 +74,8 @@ def conditions(step):
 
 def list_actions(step):
     """Return the actions of a pass that creates nothing, as text."""
-    return [f"{type(action).__name__} {getattr(action, 'name', '')}".strip() for action in step.actions]
+    assert all(isinstance(action, base.Delete) for action in step.actions)
+    return [f"Delete{action.key.kind} {action.key.name}" for action in step.actions]
 
 
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
@@ -122,7 +125,7 @@ def test_deadline_is_exact_to_the_second(now, policy, failed, wake_at):
 
 @pytest.mark.parametrize(
     ("now", "policy", "actions", "wake_at"),
-    [(59, {}, [], after(60)), (60, {}, ["DeleteJob"], None), (99, {"suspend": True}, [], None)],
+    [(59, {}, [], after(60)), (60, {}, ["DeletePyTorchJob job"], None), (99, {"suspend": True}, [], None)],
 )
 def test_finished_job_is_deleted_after_its_ttl(now, policy, actions, wake_at):
     done = {"conditions": [a_condition("Failed")], "completionTime": stamp()}
@@ -159,7 +162,7 @@ def test_deadline_is_applied_before_the_job_is_deleted():
     step = run_controller(a_job(worker={}, runPolicy=policy, status=STARTED))
     assert (list_actions(step), conditions(step)[-1]) == ([], "Failed=True")
     next_pass = run_controller(a_job(worker={}, runPolicy=policy, status=step.status))
-    assert list_actions(next_pass) == ["DeleteJob"]
+    assert list_actions(next_pass) == ["DeletePyTorchJob job"]
 
 
 RUNS = a_pod("worker-0", "Running")
@@ -194,17 +197,17 @@ def test_unchanged_condition_is_not_written_again():
     assert [each["lastUpdateTime"] for each in step.status["conditions"]] == [stamp(), stamp()]
 
 
-MANIFEST = {"metadata": {"name": "job-worker-0"}}
+POD, SERVICE = ({"kind": kind, "metadata": {"name": "job-worker-0"}} for kind in ("Pod", "Service"))
 
 
 @pytest.mark.parametrize(
     ("action", "reason", "message"),
     [
-        (base.CreatePod(MANIFEST), "CreatePod", "Created pod: job-worker-0"),
-        (base.CreateService(MANIFEST), "CreateService", "Created service: job-worker-0"),
-        (base.DeletePod("job-worker-0"), "DeletePod", "Deleted pod: job-worker-0"),
-        (base.DeleteService("job-worker-0"), "DeleteService", "Deleted service: job-worker-0"),
-        (base.DeleteJob(), "DeletePod", "Deleted job: job"),
+        (base.Create(POD), "CreatePod", "Created pod: job-worker-0"),
+        (base.Create(SERVICE), "CreateService", "Created service: job-worker-0"),
+        (base.Delete(get_key(POD)), "DeletePod", "Deleted pod: job-worker-0"),
+        (base.Delete(get_key(SERVICE)), "DeleteService", "Deleted service: job-worker-0"),
+        (base.Delete(get_key(a_job())), "DeletePod", "Deleted job: job"),
     ],
 )
 def test_action_event_has_the_reason_and_message_of_the_operator(action, reason, message):

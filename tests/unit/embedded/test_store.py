@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 
-from backend_plugin.embedded.events import KUBELET, EventRecorder, build_body
-from backend_plugin.embedded.objects import Key, format_time, get_key, get_uid
+from backend_plugin.embedded.events import KUBELET, EventRecorder
+from backend_plugin.embedded.objects import Key, build_event_body, format_time, get_key, get_uid
 from backend_plugin.embedded.state_lock import StateUnusable
 from backend_plugin.embedded.store import Conflict, ObjectChange, Store
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
@@ -241,8 +241,8 @@ def test_damaged_file_error_contains_a_remedy(state, damage):
 
 # ---- events
 
-STARTED = build_body(KUBELET, "Started", "Started container pytorch")
-BACK_OFF = build_body(KUBELET, "BackOff", "Back-off", warning=True)
+STARTED = build_event_body(KUBELET, "Started", "Started container pytorch")
+BACK_OFF = build_event_body(KUBELET, "BackOff", "Back-off", warning=True)
 
 
 def list_events(store):
@@ -265,6 +265,7 @@ def test_event_has_source_reason_and_involved_object(store):
         "message": "Back-off",
         "type": "Warning",
         "source": {"component": "kubelet"},
+        "reportingComponent": "kubelet",
         "firstTimestamp": AT_ONCE,
         "lastTimestamp": AT_ONCE,
         "count": 1,

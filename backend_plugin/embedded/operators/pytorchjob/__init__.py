@@ -4,10 +4,10 @@ from typing import Final
 
 from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
-from backend_plugin.embedded.operators.pytorchjob.events import build_action_event
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, MASTER
-from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER
-from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile, with_created_condition
+from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER, build_action_event
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import with_created_condition
+from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 __all__ = [
     "OPERATOR",

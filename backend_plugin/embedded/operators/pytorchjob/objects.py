@@ -1,9 +1,12 @@
-"""Builds the pods and services of a job as the operator does."""
+"""Builds the pods, the services and the events of a job as the operator does."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
+from backend_plugin.embedded.objects import build_event_body, get_key, get_name, is_active
+from backend_plugin.embedded.operators.base import Action, Create, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
     DIALECT,
@@ -193,3 +196,38 @@ def _get_port(role: OperatorReplicaSpec) -> int:
             if container.get("name") == CONTAINER and port.get("name") == PORT.name and number is not None:
                 return number
     raise ReplicaNotBuildable("port not found")
+
+
+def build_action_event(_: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
+    """Return the event for an executed action, or for a rejected action with the message `refusal`."""
+    is_new = isinstance(action, Create)
+    key = get_key(action.manifest) if isinstance(action, Create) else action.key
+    # The operator reports the deletion of a job with the event reason for the deletion of a pod.
+    reason = type(action).__name__ + ("Pod" if key.kind == DIALECT.name else key.kind)
+    if refusal is not None:
+        message = f"Error {'creating' if is_new else 'deleting'}: {refusal}"
+        return build_event_body(OPERATOR, f"Failed{reason}", message, warning=True)
+    what = "job" if key.kind == DIALECT.name else key.kind.lower()
+    message = f"{'Created' if is_new else 'Deleted'} {what}: {key.name}"
+    return build_event_body(OPERATOR, f"Successful{reason}", message)
+
+
+def iter_faulty_pod_events(pod: Manifest) -> Iterator[Manifest]:
+    """Yield events for the failed and the waiting containers of an active pod."""
+    status = get_mapping(pod, "status")
+    containers = get_mappings(status, "containerStatuses") or get_mappings(status, "initContainerStatuses")
+    for container in containers if is_active(pod) else ():
+        yield from _iter_container_events(get_name(pod), container)
+
+
+def _iter_container_events(pod: str, container: Manifest) -> Iterator[Manifest]:
+    prefix = f"Error pod {pod} container {get_text(container, 'name')}"
+    terminated = get_mapping(container, "state", "terminated")
+    code = get_int(terminated, "exitCode")
+    if code:
+        message = f"{prefix} exitCode: {code} terminated message: {get_text(terminated, 'message')}"
+        yield build_event_body(OPERATOR, get_text(terminated, "reason"), message, warning=True)
+    waiting = get_mapping(container, "state", "waiting")
+    if get_text(waiting, "message"):
+        message = f"{prefix} waiting message: {get_text(waiting, 'message')}"
+        yield build_event_body(OPERATOR, get_text(waiting, "reason"), message, warning=True)

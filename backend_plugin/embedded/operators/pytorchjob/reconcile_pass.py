@@ -1,23 +1,24 @@
 """The state of one reconcile pass, and the limits of its job: deadline, backoff limit and time to live."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text_map
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
+    Key,
+    build_event_body,
     count_restarts,
     get_label,
     get_name,
+    get_owner_uid,
     get_phase,
     is_active,
     is_terminating,
 )
-from backend_plugin.embedded.operators.base import Action, DeletePod, DeleteService, JobSnapshot
+from backend_plugin.embedded.operators.base import Action, Delete, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob import objects
-from backend_plugin.embedded.operators.pytorchjob.events import NORMAL, build_event
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
     EXIT_CODE,
@@ -25,55 +26,70 @@ from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     JobSpec,
     OperatorReplicaSpec,
 )
-from backend_plugin.embedded.operators.pytorchjob.status import StatusBuilder, format_reason
+from backend_plugin.embedded.operators.pytorchjob.status import CREATED, StatusBuilder, format_reason
 
 # The operator's value for a training container without an exit code.
 _UNKNOWN_EXIT: Final = 0xBEEF
 _RETRYABLE: Final = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilePass:
-    """The state of one reconcile pass, whose stages change `status`, `actions` and `events`."""
+    """The state of one reconcile pass, whose stages change `status`, `actions` and `events`.
 
-    snapshot: JobSnapshot
-    job: JobSpec
-    upstream: bool
-    """True to reproduce also the bugs of training-operator 1.9.3; see `reconcile`."""
-    status: StatusBuilder
-    pods: Sequence[Manifest]
-    """The pods that the job owns."""
-    services: Sequence[Manifest]
-    service_names: frozenset[str]
-    deletions: set[DeletePod | DeleteService] = field(default_factory=set)
-    """The deletions in `actions`."""
-    actions: list[Action] = field(default_factory=list)
-    events: list[Manifest] = field(default_factory=list)
+    With `upstream`, the pass also reproduces the bugs of training-operator 1.9.3; see `reconcile`.
+    """
 
-    def record_event(self, kind: str, reason: str, message: str) -> None:
-        """Add a core/v1 event of type `kind` about the job to `events`."""
-        self.events.append(build_event(kind, reason, message))
+    def __init__(self, snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> None:
+        self.snapshot, self.job, self.upstream = snapshot, job, upstream
+        stored = snapshot.job
+        if not upstream and not get_mapping(stored, "status").get("conditions"):
+            stored = with_created_condition(stored, snapshot.now)
+        self.status = StatusBuilder.from_manifest(get_mapping(stored, "status"), snapshot.now)
+        labels = objects.build_job_labels(job).items()
+        self.pods = [
+            each
+            for each in snapshot.pods
+            if labels <= get_text_map(each, "metadata", "labels").items() and get_owner_uid(each) == job.uid
+        ]
+        """The pods that the job owns."""
+        self.actions: list[Action] = []
+        self.events: list[Manifest] = []
+        self._services = frozenset(map(get_name, snapshot.services))
+        self._deletions: set[Delete] = set()
+        """The deletions in `actions`."""
 
-    def report_condition(self, condition: str, message: str, kind: str = NORMAL) -> None:
-        """Set a condition, and add an event with the same reason and message; `kind` is the event's type."""
-        self.record_event(kind, format_reason(condition), message)
+    def record_event(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Add a core/v1 event about the job to `events`."""
+        self.events.append(build_event_body(objects.OPERATOR, reason, message, warning=warning))
+
+    def report_condition(self, condition: str, message: str, *, warning: bool = False) -> None:
+        """Set a condition, and add an event with the same reason and message."""
+        self.record_event(format_reason(condition), message, warning=warning)
         self.status.set_condition(condition, message)
 
     def delete_pod(self, pod: Manifest) -> bool:
         """Add the deletion of a pod to the actions. Return False if it is already being deleted."""
-        return not is_terminating(pod) and self._add_deletion(DeletePod(get_name(pod)))
+        return not is_terminating(pod) and self._add_deletion("Pod", get_name(pod))
 
     def delete_service(self, name: str) -> None:
         """Add the deletion of the service with this name to the actions, if the service exists."""
-        if name in self.service_names:
-            self._add_deletion(DeleteService(name))
+        if name in self._services:
+            self._add_deletion("Service", name)
 
-    def _add_deletion(self, action: DeletePod | DeleteService) -> bool:
-        if action in self.deletions:
+    def _add_deletion(self, kind: str, name: str) -> bool:
+        action = Delete(Key(kind, self.job.namespace, name))
+        if action in self._deletions:
             return False
-        self.deletions.add(action)
+        self._deletions.add(action)
         self.actions.append(action)
         return True
+
+
+def with_created_condition(job: Manifest, now: datetime) -> Manifest:
+    """Return the job with the condition `Created`, which training-operator 1.9.3 keeps only in its cache."""
+    status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
+    status.set_condition(CREATED, f"PyTorchJob {get_name(job)} is created.")
+    return {**job, "status": status.build_manifest()}
 
 
 def select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpec) -> list[Manifest]:

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Final
 
-from backend_plugin.core.reading import get_mapping, get_text, get_text_map
+from backend_plugin.core.reading import get_mapping
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import get_name, get_owner_uid, get_phase
-from backend_plugin.embedded.operators.base import DeleteJob, JobSnapshot, ReconcileResult
-from backend_plugin.embedded.operators.pytorchjob import events, objects, reconcile_pass, replicas
-from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, JobSpec, read_job_spec
+from backend_plugin.embedded.objects import get_key, get_name, get_phase
+from backend_plugin.embedded.operators.base import Delete, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.pytorchjob import objects, reconcile_pass, replicas
+from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, read_job_spec
 from backend_plugin.embedded.operators.pytorchjob.objects import ReplicaNotBuildable
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass
 from backend_plugin.embedded.operators.pytorchjob.status import (
-    CREATED,
     FAILED,
     RUNNING,
     SUCCEEDED,
@@ -41,38 +39,11 @@ def reconcile(
     job = read_job_spec(snapshot.job, order)
     if job.run_policy.get("managedBy", OWN_MANAGER) != OWN_MANAGER or not job.roles:
         return ReconcileResult()
-    attempt = _build_pass(snapshot, job, upstream=upstream)
+    attempt = ReconcilePass(snapshot, job, upstream=upstream)
     with suppress(ReplicaNotBuildable):
         if _run_stages(attempt):
             return _build_result(attempt)
     return ReconcileResult(actions=tuple(attempt.actions))
-
-
-def with_created_condition(job: Manifest, now: datetime) -> Manifest:
-    """Return the job with the condition `Created`, which training-operator 1.9.3 keeps only in its cache."""
-    status = StatusBuilder.from_manifest(get_mapping(job, "status"), now)
-    status.set_condition(CREATED, f"PyTorchJob {get_text(job, 'metadata', 'name')} is created.")
-    return {**job, "status": status.build_manifest()}
-
-
-def _build_pass(snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> ReconcilePass:
-    stored = snapshot.job
-    if not upstream and not get_mapping(stored, "status").get("conditions"):
-        stored = with_created_condition(stored, snapshot.now)
-    labels = objects.build_job_labels(job).items()
-    return ReconcilePass(
-        snapshot=snapshot,
-        job=job,
-        upstream=upstream,
-        status=StatusBuilder.from_manifest(get_mapping(stored, "status"), snapshot.now),
-        pods=[
-            each
-            for each in snapshot.pods
-            if labels <= get_text_map(each, "metadata", "labels").items() and get_owner_uid(each) == job.uid
-        ],
-        services=snapshot.services,
-        service_names=frozenset(map(get_name, snapshot.services)),
-    )
 
 
 def _run_stages(attempt: ReconcilePass) -> bool:
@@ -85,7 +56,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
     if attempt.status.has_condition(SUSPENDED):
         _resume_job(attempt)
     for pod in attempt.pods:
-        attempt.events.extend(events.iter_faulty_pod_events(pod))
+        attempt.events.extend(objects.iter_faulty_pod_events(pod))
     limit = reconcile_pass.find_reached_limit(attempt)
     if limit:
         return _fail_job(attempt, limit)
@@ -117,7 +88,7 @@ def _delete_if_expired(attempt: ReconcilePass) -> bool:
         attempt.status.ensure_completion_time()
     expiry = reconcile_pass.compute_expiry(attempt)
     if expiry is not None and attempt.snapshot.now >= expiry:
-        attempt.actions.append(DeleteJob())
+        attempt.actions.append(Delete(get_key(attempt.snapshot.job)))
         return False
     return expiry is not None
 
@@ -138,14 +109,14 @@ def _suspend_job(attempt: ReconcilePass) -> None:
         status.set_condition(RUNNING, message, word=SUSPENDED, holds="False")
     if not status.has_condition(SUSPENDED):
         status.set_condition(SUSPENDED, message)
-    attempt.record_event(events.NORMAL, format_reason(SUSPENDED), message)
+    attempt.record_event(format_reason(SUSPENDED), message)
 
 
 def _resume_job(attempt: ReconcilePass) -> None:
     message = f"PyTorchJob {attempt.job.name} is resumed."
     attempt.status.set_condition(SUSPENDED, message, word="Resumed", holds="False")
     attempt.status.set_start_time()
-    attempt.record_event(events.NORMAL, format_reason("Resumed"), message)
+    attempt.record_event(format_reason("Resumed"), message)
 
 
 def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
@@ -156,7 +127,7 @@ def _fail_job(attempt: ReconcilePass, limit: str) -> bool:
     """
     attempt.status.ensure_completion_time()
     _delete_pods(attempt, attempt.pods)
-    attempt.record_event(events.NORMAL, format_reason(FAILED), limit)
+    attempt.record_event(format_reason(FAILED), limit)
     if attempt.upstream and not _delete_if_expired(attempt):
         return False
     attempt.status.set_condition(FAILED, limit)

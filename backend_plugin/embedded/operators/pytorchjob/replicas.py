@@ -5,8 +5,8 @@ from functools import partial
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import count_restarts, get_label, get_name, get_phase, is_terminating
-from backend_plugin.embedded.operators.base import CreatePod, CreateService
-from backend_plugin.embedded.operators.pytorchjob import events, objects
+from backend_plugin.embedded.operators.base import Create
+from backend_plugin.embedded.operators.pytorchjob import objects
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     EXIT_CODE,
     MASTER,
@@ -29,16 +29,16 @@ def reconcile_roles(attempt: ReconcilePass) -> None:
         attempt.status.replicas[role.name] = {"restarts": restarts}
         for at, pod in _map_indexes(attempt.pods, attempt, role).items():
             if pod is None:
-                attempt.actions.append(CreatePod(objects.build_pod(attempt.job, role, at)))
+                attempt.actions.append(Create(objects.build_pod(attempt.job, role, at)))
             else:
                 _reconcile_pod(attempt, role, at, pod)
         _reconcile_services(attempt, role)
 
 
 def _reconcile_services(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    for at, service in _map_indexes(attempt.services, attempt, role).items():
+    for at, service in _map_indexes(attempt.snapshot.services, attempt, role).items():
         if service is None:
-            attempt.actions.append(CreateService(objects.build_service(attempt.job, role, at)))
+            attempt.actions.append(Create(objects.build_service(attempt.job, role, at)))
         elif at >= role.replicas:
             attempt.delete_service(get_name(service))
 
@@ -62,7 +62,7 @@ def _reconcile_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, at: int, p
             return
     for code in list_exit_codes(pod):
         message = f"Pod: {attempt.job.namespace}.{get_name(pod)} exited with code {code}"
-        attempt.record_event(events.NORMAL, "ExitedWithCode", message)
+        attempt.record_event("ExitedWithCode", message)
     if get_phase(pod) == "Failed":
         _reconcile_failed_pod(attempt, role, pod)
     _count_pod(attempt, role, pod)
@@ -74,10 +74,10 @@ def _reconcile_failed_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod
         if attempt.delete_pod(pod) and not attempt.upstream:
             attempt.status.add_counts(role.name, restarts=1 + count_restarts(pod))
         message = f"job {job} is restarting because {role.name} replica(s) failed."
-        attempt.report_condition(RESTARTING, message, events.WARNING)
+        attempt.report_condition(RESTARTING, message, warning=True)
     elif role.restart_policy == EXIT_CODE:
         message = f'job "{job}" is failing because "{role.name}" replica(s) failed.'
-        attempt.report_condition(FAILED, message, events.WARNING)
+        attempt.report_condition(FAILED, message, warning=True)
         if not attempt.upstream:
             attempt.status.ensure_completion_time()
 
@@ -142,7 +142,7 @@ def _update_from_failures(attempt: ReconcilePass, role: OperatorReplicaSpec) -> 
     because = f"because {failed} {role.name} replica(s) failed."
     if role.restart_policy != NEVER:
         message = f"PyTorchJob {attempt.job.name} is restarting {because}"
-        attempt.report_condition(RESTARTING, message, events.WARNING)
+        attempt.report_condition(RESTARTING, message, warning=True)
     else:
         attempt.status.ensure_completion_time()
         attempt.report_condition(FAILED, f"PyTorchJob {attempt.job.name} is failed {because}")

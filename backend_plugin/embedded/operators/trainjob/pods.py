@@ -7,14 +7,8 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import TRACKING, get_name
-from backend_plugin.embedded.operators.base import (
-    Action,
-    CreatePod,
-    CreateService,
-    DeletePod,
-    JobSnapshot,
-)
+from backend_plugin.embedded.objects import TRACKING, build_event_body, get_key, get_name
+from backend_plugin.embedded.operators.base import Action, Create, JobSnapshot, Release
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, LABELS, ROLE, TrainJobSpec
 
 _JOBSET: Final = "jobset.sigs.k8s.io/"
@@ -118,11 +112,7 @@ def build_event(
             "name": f"{name}-{ROLE}-0" if about == JOB else name,
             "uid": get_text(metadata, "uid"),
         },
-        "reason": reason,
-        "message": message,
-        "type": "Warning" if warning else "Normal",
-        "source": {"component": _COMPONENTS[about]},
-        "reportingComponent": _COMPONENTS[about],
+        **build_event_body(_COMPONENTS[about], reason, message, warning=warning),
     }
 
 
@@ -131,14 +121,14 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
 
     `refusal` is the message of the rejection; None if the action was executed.
     """
-    match action:
-        case CreatePod(manifest) if refusal is None:
-            return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {get_name(manifest)}")
-        case CreatePod():
-            return build_event(snapshot, JOB, "FailedCreate", f"Error creating: {refusal}", warning=True)
-        case DeletePod(name):
-            return build_event(snapshot, JOB, "SuccessfulDelete", f"Deleted pod: {name}")
-        case CreateService() if refusal is not None:
-            return build_event(snapshot, JOBSET, "HeadlessServiceCreationFailed", refusal, warning=True)
-        case _:
-            return None
+    if isinstance(action, Release):
+        return None
+    key = get_key(action.manifest) if isinstance(action, Create) else action.key
+    if key.kind == "Service":
+        reason = "HeadlessServiceCreationFailed"
+        return build_event(snapshot, JOBSET, reason, refusal, warning=True) if refusal else None
+    if not isinstance(action, Create):
+        return build_event(snapshot, JOB, "SuccessfulDelete", f"Deleted pod: {key.name}")
+    if refusal is None:
+        return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {key.name}")
+    return build_event(snapshot, JOB, "FailedCreate", f"Error creating: {refusal}", warning=True)

@@ -5,8 +5,8 @@ follow from it. Trainer's snapshots of training runtimes are not emulated, so th
 until the job has ended. A failed pod is replaced without the backoff of the Job controller.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from backend_plugin.core.reading import get_int, get_mapping, get_text
@@ -14,8 +14,8 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
     get_annotation,
+    get_key,
     get_label,
-    get_name,
     get_phase,
     is_ended,
     is_terminating,
@@ -23,12 +23,11 @@ from backend_plugin.embedded.objects import (
 )
 from backend_plugin.embedded.operators.base import (
     Action,
-    CreatePod,
-    CreateService,
-    DeletePod,
+    Create,
+    Delete,
     JobSnapshot,
     ReconcileResult,
-    ReleasePod,
+    Release,
 )
 from backend_plugin.embedded.operators.trainjob import status
 from backend_plugin.embedded.operators.trainjob.job_spec import (
@@ -54,45 +53,29 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
         event = build_event(snapshot, DIALECT.name, "TrainJobResourcesCreationFailed", missing, warning=True)
         return ReconcileResult(events=() if status.find_end(snapshot.job) else (event,))
     job = read_spec(snapshot.job, snapshot.prerequisite)
-    return _Pass.from_snapshot(snapshot, job).run()
+    return _Pass(snapshot, job).run()
 
 
-@dataclass(slots=True, kw_only=True)
 class _Pass:
     """One reconcile pass over a TrainJob. `run` changes the fields `state`, `end` and `events`."""
 
-    snapshot: JobSnapshot
-    job: TrainJobSpec
-    state: JobSetState
-    end: Manifest | None
-    """The condition Complete or Failed; None while the job has not ended."""
-    pods: Sequence[Manifest]
-    """The pods of the current Job."""
-    previous: Sequence[Manifest]
-    """The pods of earlier Jobs."""
-    events: list[Manifest]
-    wake_at: datetime | None = None
-
-    @classmethod
-    def from_snapshot(cls, snapshot: JobSnapshot, job: TrainJobSpec) -> "_Pass":
-        state = JobSetState.from_status(get_mapping(snapshot.job, "status"))
-        current = [each for each in snapshot.pods if get_label(each, LABELS.attempt) == str(state.restarts)]
-        return cls(
-            snapshot=snapshot,
-            job=job,
-            state=state,
-            end=status.find_end(snapshot.job),
-            pods=current,
-            previous=[each for each in snapshot.pods if each not in current],
-            events=[],
-        )
+    def __init__(self, snapshot: JobSnapshot, job: TrainJobSpec) -> None:
+        self.snapshot, self.job = snapshot, job
+        self.state = JobSetState.from_status(get_mapping(snapshot.job, "status"))
+        self.end = status.find_end(snapshot.job)
+        """The condition Complete or Failed; None while the job has not ended."""
+        attempt = str(self.state.restarts)
+        self.pods = [each for each in snapshot.pods if get_label(each, LABELS.attempt) == attempt]
+        """The pods of the current Job."""
+        self.previous = [each for each in snapshot.pods if get_label(each, LABELS.attempt) != attempt]
+        """The pods of earlier Jobs."""
+        self.events: list[Manifest] = []
 
     def run(self) -> ReconcileResult:
         """Execute the pass. Return the new status and its events if the status changes, else the actions."""
         old = get_mapping(self.snapshot.job, "status")
         counts = status.build_job_status(self.job, self.state, None if self.previous else self.pods, self.end)
-        if self.end is None:
-            self._update_job()
+        wake_at = self._update_job() if self.end is None else None
         new: Manifest = {
             "conditions": status.build_conditions(
                 self.snapshot, self.end, is_suspended=self.job.is_suspended
@@ -104,17 +87,20 @@ class _Pass:
             return ReconcileResult(
                 status={key: value for key, value in new.items() if value}, events=tuple(self.events)
             )
-        return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=self.wake_at)
+        return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=wake_at)
 
-    def _update_job(self) -> None:
+    def _update_job(self) -> datetime | None:
+        """Update the state. Return the time of the next pass if no object changes before."""
         succeeded = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
         completed = tuple(sorted({*self.state.completed, *succeeded}))
         self.state = replace(self.state, completed=completed)
+        wake_at = None
         if not self._is_over():
-            failure, self.wake_at = status.find_failure(self.job, self.pods, self.snapshot.now)
+            failure, wake_at = status.find_failure(self.job, self.pods, self.snapshot.now)
             self.state = replace(self.state, failure=failure)
         if all(map(is_ended, self.pods)):
             self._handle_end()
+        return wake_at
 
     def _handle_end(self) -> None:
         completed = self.state.completed
@@ -175,7 +161,7 @@ class _Pass:
 
     def _plan_job_actions(self) -> Iterator[Action]:
         if not self.snapshot.services:
-            yield CreateService(build_service(self.job))
+            yield Create(build_service(self.job))
         is_over = self._is_over()
         if is_over or self.job.is_suspended:
             yield from _delete(pod for pod in self.pods if not is_ended(pod))
@@ -189,7 +175,7 @@ class _Pass:
         taken = {*self.state.completed, *map(_get_index, uncounted)}
         for index in range(0 if self.job.is_suspended else self.job.nodes):
             if index not in taken:
-                yield CreatePod(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
+                yield Create(build_pod(self.job, index, self.state.restarts, self.snapshot.now))
 
     def _is_counted(self, pod: Manifest) -> bool:
         is_ignored = is_ended(pod) and self.job.find_pod_action(pod)[0] == IGNORE
@@ -201,8 +187,8 @@ def _get_index(pod: Manifest) -> int:
 
 
 def _delete(pods: Iterable[Manifest]) -> Iterator[Action]:
-    return (DeletePod(get_name(pod)) for pod in pods if is_tracked(pod) or not is_terminating(pod))
+    return (Delete(get_key(pod)) for pod in pods if is_tracked(pod) or not is_terminating(pod))
 
 
 def _release(pods: Iterable[Manifest]) -> Iterator[Action]:
-    return (ReleasePod(get_name(pod)) for pod in pods if is_ended(pod) and is_tracked(pod))
+    return (Release(get_key(pod)) for pod in pods if is_ended(pod) and is_tracked(pod))
