@@ -40,6 +40,7 @@ SCALARS = {
     "int32": (0, 1, 2, 80, -1, 70000),
     "int64": (0, 1, 30, -1, 2**33),
     "intstr": (80, "http", 0, "80"),
+    "object": ({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Value"}}},),
     "quantity": ("1", "500m", 2, "1Gi", "0.5", "-1", "1e3"),
 }
 TYPES = parse_types(PARTS + JOB_PARTS)

@@ -216,15 +216,3 @@ def test_action_event_has_the_reason_and_message_of_the_operator(action, reason,
     error = f"Error {'creating' if reason.startswith('Create') else 'deleting'}: no"
     assert (event["type"], event["reason"], event["message"]) == ("Normal", f"Successful{reason}", message)
     assert (refusal["type"], refusal["reason"], refusal["message"]) == ("Warning", f"Failed{reason}", error)
-
-
-NAMELESS = {"template": {"spec": {"containers": [{"name": "main", "image": "a"}]}}}
-
-
-@pytest.mark.parametrize(
-    "job",
-    [a_job(master=NAMELESS), a_job(master={}, elasticPolicy={}), a_job(worker=NAMELESS, elasticPolicy={})],
-    ids=["no port of the master's", "no worker to meet at", "no port of the worker's"],
-)
-def test_replica_without_complete_rendezvous_information_is_not_created(job):
-    assert run_controller(job) == base.ReconcileResult()

@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from backend_plugin.core.dialects.pytorchjob.resource import INIT_CONTAINER
 from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, MASTER
-from backend_plugin.embedded.operators.pytorchjob.objects import INIT_CONTAINER, build_action_event
+from backend_plugin.embedded.operators.pytorchjob.objects import build_action_event
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import with_created_condition
 from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 

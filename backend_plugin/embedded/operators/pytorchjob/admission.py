@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
+from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS
 from backend_plugin.core.pod_rules.field_errors import build_forbidden_error
 from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.admission import ResourceSchema, build_unprocessable_resource
-from backend_plugin.embedded.operators.pytorchjob.job_spec import REPLICA_SPECS
 
-# The types of training-operator 1.9.3, in the format of `core.pod_schema`.
+# The types of training-operator 1.9.3, in the format of `core.pod_schema`. An `object` is stored unchanged.
 JOB_PARTS: Final = """\
 PyTorchJob spec:PyTorchJobSpec
 PyTorchJobSpec elasticPolicy:ElasticPolicy nprocPerNode:string pytorchReplicaSpecs:{ReplicaSpec}
@@ -19,19 +19,9 @@ RunPolicy activeDeadlineSeconds:int64 backoffLimit:int32 cleanPodPolicy:string m
   schedulingPolicy:SchedulingPolicy suspend:bool ttlSecondsAfterFinished:int32
 SchedulingPolicy minAvailable:int32 minResources:{quantity} priorityClass:string queue:string
   scheduleTimeoutSeconds:int32
-ElasticPolicy maxReplicas:int32 maxRestarts:int32 metrics:[MetricSpec] minReplicas:int32 nProcPerNode:int32
+ElasticPolicy maxReplicas:int32 maxRestarts:int32 metrics:[object] minReplicas:int32 nProcPerNode:int32
   rdzvBackend:string rdzvConf:[RDZVConf] rdzvHost:string rdzvId:string rdzvPort:int32 standalone:bool
 RDZVConf key:string value:string
-MetricSpec containerResource:ContainerResourceMetricSource external:ExternalMetricSource
-  object:ObjectMetricSource pods:PodsMetricSource resource:ResourceMetricSource type:string
-ContainerResourceMetricSource container:string name:string target:MetricTarget
-ExternalMetricSource metric:MetricIdentifier target:MetricTarget
-ObjectMetricSource describedObject:CrossVersionObjectReference metric:MetricIdentifier target:MetricTarget
-PodsMetricSource metric:MetricIdentifier target:MetricTarget
-ResourceMetricSource name:string target:MetricTarget
-MetricIdentifier name:string selector:LabelSelector
-MetricTarget averageUtilization:int32 averageValue:quantity type:string value:quantity
-CrossVersionObjectReference apiVersion:string kind:string name:string
 """
 
 _NEWER: Final[Mapping[str, frozenset[str]]] = {

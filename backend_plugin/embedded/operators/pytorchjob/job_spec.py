@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backend_plugin.core.dialects.pytorchjob.resource import REPLICA_SPECS
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
 from backend_plugin.core.values import Manifest
@@ -15,7 +16,6 @@ ROLES: Final = (MASTER, WORKER)
 DIALECT: Final = DIALECTS["PyTorchJob"]
 CONTAINER: Final = DIALECT.container
 PORT: Final = DIALECT.port
-REPLICA_SPECS: Final = "pytorchReplicaSpecs"
 OWN_MANAGER: Final = "kubeflow.org/training-operator"
 
 ALWAYS: Final = "Always"
@@ -48,7 +48,7 @@ class JobSpec(OwnerJob):
     roles: tuple[OperatorReplicaSpec, ...]
     """The roles in the order of processing."""
     run_policy: Manifest
-    nproc_per_node: str | None
+    nproc_per_node: str
     elastic: Manifest | None
 
     @property
@@ -84,7 +84,7 @@ def read_job_spec(manifest: Manifest, order: Sequence[str]) -> JobSpec:
         uid=get_text(manifest, "metadata", "uid"),
         roles=roles,
         run_policy=get_mapping(spec, "runPolicy"),
-        nproc_per_node=_read_nproc_per_node(spec),
+        nproc_per_node=str(spec.get("nprocPerNode", "auto")),
         elastic=_read_elastic_policy(spec, roles),
     )
 
@@ -111,13 +111,6 @@ def _with_port(template: Manifest) -> Manifest:
     port: Manifest = {"name": PORT.name, "containerPort": PORT.number, "protocol": "TCP"}
     containers[index] = {**containers[index], "ports": [*get_mappings(containers[index], "ports"), port]}
     return {**template, "spec": {**spec, "containers": containers}}
-
-
-def _read_nproc_per_node(spec: Manifest) -> str | None:
-    value = spec.get("nprocPerNode")
-    if isinstance(value, str):
-        return value
-    return None if "nProcPerNode" in get_mapping(spec, "elasticPolicy") else "auto"
 
 
 def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:

@@ -1,10 +1,12 @@
 """Builds the pods, the services and the events of a job as the operator does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from backend_plugin.core.dialects.pytorchjob.resource import list_added_containers
+from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
-from backend_plugin.core.values import Manifest
+from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded.objects import build_event_body, get_key, get_name, is_active
 from backend_plugin.embedded.operators.base import Action, Create, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
@@ -24,18 +26,13 @@ LABELS: Final = DIALECT.labels
 _OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
 _JOB_ROLE: Final = "training.kubeflow.org/job-role"
 
-INIT_CONTAINER: Final = "init-pytorch"
-# The operator's command and its default image and number of attempts.
+# The command of the init container, and its default image and number of attempts.
 _INIT_IMAGE: Final = "alpine:3.10"
 _WAIT: Final = (
     "err=1;for i in $(seq 100); do if nslookup {master}; then err=0 && break; fi;"
     "echo waiting for master; sleep 2; done; exit $err"
 )
 _BACKEND: Final = "c10d"
-
-
-class ReplicaNotBuildable(Exception):
-    """Raised for a replica for which the operator fails with an error or a panic at every retry."""
 
 
 def build_job_labels(job: JobSpec) -> dict[str, str]:
@@ -50,11 +47,7 @@ def format_selector(job: JobSpec, role: OperatorReplicaSpec) -> str:
 
 
 def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
-    """Return the pod of a replica, as the training-operator builds it.
-
-    Raises:
-        ReplicaNotBuildable: If the training-operator of a real cluster fails to build this pod.
-    """
+    """Return the pod of a replica, as the training-operator builds it."""
     metadata = get_mapping(role.template, "metadata")
     labels = {
         **get_text_map(metadata, "labels"),
@@ -71,7 +64,11 @@ def build_pod(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
 def build_service(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Manifest:
     """Return the headless service of a replica."""
     labels = {**build_job_labels(job), **_build_replica_labels(role, index)}
-    spec: Manifest = {"clusterIP": "None", "selector": labels, "ports": _build_service_ports(role)}
+    ports = [
+        {"name": port, "port": number} if port else {"port": number}
+        for port, number in _map_ports(role).items()
+    ]
+    spec: Manifest = {"clusterIP": "None", "selector": labels, "ports": ports}
     return job.build_object("Service", job.build_pod_name(role.name, index), spec, labels=labels)
 
 
@@ -87,41 +84,38 @@ def _build_pod_spec(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Mani
         for container in get_mappings(spec, "containers")
     ]
     policy = NEVER if role.restart_policy == EXIT_CODE else role.restart_policy
-    result: dict[str, object] = {**spec, "containers": containers, "restartPolicy": policy}
-    if role.name == WORKER and job.find_role(MASTER) is not None:
-        result["initContainers"] = [*get_mappings(spec, "initContainers"), _build_init_container(job)]
-    return result  # type: ignore[return-value]
-
-
-def _build_init_container(job: JobSpec) -> Manifest:
-    return {
-        "name": INIT_CONTAINER,
+    wait: Manifest = {
         "image": _INIT_IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-c", _WAIT.format(master=job.build_pod_name(MASTER, 0))],
-        "resources": {
-            "limits": {"cpu": "100m", "memory": "20Mi"},
-            "requests": {"cpu": "50m", "memory": "10Mi"},
-        },
+    }
+    added = list_added_containers(ReplicaRole(role.name), [ReplicaRole(each.name) for each in job.roles])
+    before = [*get_mappings(spec, "initContainers"), *({**each, **wait} for each in added)]
+    return {
+        **spec,
+        **({"initContainers": before} if before else {}),
+        "containers": containers,
+        "restartPolicy": policy,
     }
 
 
-def _build_service_ports(role: OperatorReplicaSpec) -> list[Manifest]:
-    """Return the ports of the training container. If several have the same name, the last one is used."""
+def _map_ports(role: OperatorReplicaSpec) -> Mapping[str, JsonValue]:
+    """Return the ports of the training container by name. Of equal names, the last one counts."""
     containers = get_mappings(role.template, "spec", "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
-    ports = {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}
-    return [{"name": name, "port": port} if name else {"port": port} for name, port in ports.items()]
+    return {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}
 
 
 def _build_variables(job: JobSpec, role: OperatorReplicaSpec, index: int) -> list[Manifest]:
-    pairs = [("PYTHONUNBUFFERED", "1"), *_build_master_variables(job, role, index)]
-    if job.nproc_per_node is not None:
-        pairs.append(("PET_NPROC_PER_NODE", job.nproc_per_node))
+    pairs = [
+        ("PYTHONUNBUFFERED", "1"),
+        *_build_master_variables(job, role, index),
+        ("PET_NPROC_PER_NODE", job.nproc_per_node),
+    ]
     if job.elastic is None:
         pairs.append(("PET_NNODES", str(job.replicas)))
     else:
-        pairs += _build_elastic_variables(job, job.elastic)
+        pairs += _build_elastic_variables(job, role, job.elastic)
     return [{"name": name, "value": value} for name, value in pairs]
 
 
@@ -129,7 +123,7 @@ def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int)
     master = job.find_role(MASTER)
     if master is None:
         return []
-    port, address = str(_get_port(master)), job.build_pod_name(MASTER, 0)
+    port, address = str(_map_ports(master).get(PORT.name, PORT.number)), job.build_pod_name(MASTER, 0)
     rank = str(index + 1 if role.name == WORKER else index)
     return [
         ("MASTER_PORT", port),
@@ -143,59 +137,21 @@ def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int)
 
 
 def _count_processes(job: JobSpec) -> int:
-    """Return the number of processes of a replica; 1 if `nprocPerNode` is missing or a word (``auto``)."""
-    text = job.nproc_per_node or ""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if digits.isascii() and digits.isdigit() else 1
+    """Return the number of processes of a replica; 1 if `nprocPerNode` is a word (``auto``)."""
+    return int(job.nproc_per_node) if job.nproc_per_node.isdecimal() else 1
 
 
-def _build_elastic_variables(job: JobSpec, policy: Manifest) -> list[tuple[str, str]]:
-    pairs = [
-        ("PET_RDZV_ENDPOINT", _format_endpoint(job, policy)),
+def _build_elastic_variables(
+    job: JobSpec, role: OperatorReplicaSpec, policy: Manifest
+) -> list[tuple[str, str]]:
+    port = _map_ports(role).get(PORT.name, PORT.number)
+    optional = {"PET_MAX_RESTARTS": "maxRestarts", "PET_RDZV_ID": "rdzvId"}
+    return [
+        ("PET_RDZV_ENDPOINT", f"{job.build_pod_name(WORKER, 0)}:{port}"),
         ("PET_RDZV_BACKEND", str(policy.get("rdzvBackend", _BACKEND))),
         ("PET_NNODES", f"{policy['minReplicas']}:{policy['maxReplicas']}"),
+        *((name, str(policy[field])) for name, field in optional.items() if field in policy),
     ]
-    optional = {
-        "PET_MAX_RESTARTS": "maxRestarts",
-        "PET_NPROC_PER_NODE": "nProcPerNode",
-        "PET_RDZV_ID": "rdzvId",
-    }
-    pairs += [(name, str(policy[field])) for name, field in optional.items() if field in policy]
-    pairs += _build_rdzv_variables(policy)
-    if policy.get("standalone") is True:
-        pairs.append(("PET_STANDALONE", ""))
-    return pairs
-
-
-def _format_endpoint(job: JobSpec, policy: Manifest) -> str:
-    host = policy.get("rdzvHost", job.build_pod_name(WORKER, 0))
-    port = get_int(policy, "rdzvPort")
-    if port is None:
-        worker = job.find_role(WORKER)
-        if worker is None:
-            raise ReplicaNotBuildable("port not found")
-        port = _get_port(worker)
-    return f"{host}:{port}"
-
-
-def _build_rdzv_variables(policy: Manifest) -> list[tuple[str, str]]:
-    if "rdzvConf" not in policy:
-        return []
-    pairs = [
-        f"{get_text(each, 'key')}={get_text(each, 'value')}" for each in get_mappings(policy, "rdzvConf")
-    ]
-    if not pairs:
-        raise ReplicaNotBuildable("slice bounds out of range [:-1]")
-    return [("PET_RDZV_CONF", ",".join(pairs))]
-
-
-def _get_port(role: OperatorReplicaSpec) -> int:
-    for container in get_mappings(role.template, "spec", "containers"):
-        for port in get_mappings(container, "ports"):
-            number = get_int(port, "containerPort")
-            if container.get("name") == CONTAINER and port.get("name") == PORT.name and number is not None:
-                return number
-    raise ReplicaNotBuildable("port not found")
 
 
 def build_action_event(_: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:

@@ -1,7 +1,6 @@
 """Runs the stages of one reconcile pass in their order. Other modules contain the rules of the stages."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from backend_plugin.core.reading import get_mapping
@@ -10,7 +9,6 @@ from backend_plugin.embedded.objects import get_key, get_name, get_phase
 from backend_plugin.embedded.operators.base import Delete, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob import objects, reconcile_pass, replicas
 from backend_plugin.embedded.operators.pytorchjob.job_spec import OWN_MANAGER, ROLES, read_job_spec
-from backend_plugin.embedded.operators.pytorchjob.objects import ReplicaNotBuildable
 from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import ReconcilePass
 from backend_plugin.embedded.operators.pytorchjob.status import (
     FAILED,
@@ -40,9 +38,8 @@ def reconcile(
     if job.run_policy.get("managedBy", OWN_MANAGER) != OWN_MANAGER or not job.roles:
         return ReconcileResult()
     attempt = ReconcilePass(snapshot, job, upstream=upstream)
-    with suppress(ReplicaNotBuildable):
-        if _run_stages(attempt):
-            return _build_result(attempt)
+    if _run_stages(attempt):
+        return _build_result(attempt)
     return ReconcileResult(actions=tuple(attempt.actions))
 
 
