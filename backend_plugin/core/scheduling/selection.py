@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, TrainingJob
 from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.adapter import OPERATOR, SchedulerAdapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.detection import SCHEDULER, SchedulerRequest, Selection, select_detected
@@ -15,12 +16,6 @@ from backend_plugin.core.scheduling.gang_settings import (
     NONE,
     PATH,
     GangSettings,
-)
-from backend_plugin.core.scheduling.registry import (
-    ADMISSION_ADAPTER,
-    ADMISSION_SCHEDULER,
-    IN_TREE,
-    list_schedulers,
 )
 
 
@@ -59,15 +54,15 @@ def _list_allowed_schedulers(
     is_forced, detected = settings.pod_groups_by == OPERATOR, []
     if settings.scheduler == AUTO:
         is_forced = bool(cluster.operator_scheduler)
-        detected = [name for name, adapter in list_schedulers().items() if adapter.detect]
-        detected.append(ADMISSION_SCHEDULER)
+        detected = [name for name, adapter in registry.list_schedulers().items() if adapter.detect]
+        detected.append(registry.ADMISSION_SCHEDULER)
     none = () if is_forced else (NONE,)
     return tuple(dict.fromkeys([settings.scheduler, *none, *platform.allowed_schedulers, *detected]))
 
 
 def _build_not_allowed_problem(scheduler: str, offered: Sequence[str]) -> Problem:
     message = "is not a gang scheduler that a job can use on this platform"
-    message = IN_TREE_WHY if scheduler == IN_TREE else message
+    message = IN_TREE_WHY if scheduler == registry.IN_TREE else message
     return build_problem(SCHEDULER, scheduler, message, f"leave it out, or write {' or '.join(offered)}")
 
 
@@ -93,6 +88,6 @@ def _check_cluster(
         if gang.pod_groups_by:
             key, value = "pod-groups-by", gang.pod_groups_by
         yield build_problem(f"{path}.{key}", value, message + denied, remedy)
-    if gang.local_queue and (denied := ADMISSION_ADAPTER.find_denial(cluster)):
+    if gang.local_queue and (denied := registry.ADMISSION_ADAPTER.find_denial(cluster)):
         remedy = "leave it out, or correct the cluster"
         yield build_problem(f"{path}.{LOCAL_QUEUE}", gang.local_queue, message + denied, remedy)

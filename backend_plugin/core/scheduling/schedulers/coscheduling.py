@@ -9,13 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from backend_plugin.core.judging.pending import (
-    JobWarning,
-    PendingReason,
-    PendingStage,
-    ResourceShortage,
-    SchedulerMessage,
-)
+from backend_plugin.core.judging import pending
 from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.gang import GangSpec
@@ -77,13 +71,13 @@ _OTHERS: Final = (
     (_REFUSED_BY_NODES, None),
     (
         re.compile(r"cannot proceed due to gated pods"),
-        SchedulerMessage(text="scheduling gates hold members of its gang", follows=True),
+        pending.SchedulerMessage(text="scheduling gates hold members of its gang", follows=True),
     ),
-    (_FOLLOWED, SchedulerMessage(text="not all members of its gang can be placed", follows=True)),
+    (_FOLLOWED, pending.SchedulerMessage(text="not all members of its gang can be placed", follows=True)),
     # A pod without a pod group has the message "can not find pod group", which is harmless.
     (
         re.compile(r"PodGroup not found"),
-        SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
+        pending.SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
     ),
 )
 """The patterns of further messages, each with its meaning; None for a message that is ignored.
@@ -100,15 +94,17 @@ def _iter_amounts(gap: str) -> Iterator[tuple[str, str, str]]:
             yield name, amount_of[1], amount_of[2]
 
 
-def _parse_message(message: str) -> SchedulerMessage | None:
+def _parse_message(message: str) -> pending.SchedulerMessage | None:
     if gap := _GAP.search(message):
         shortages = [
-            ResourceShortage(resource=name, missing=parse_amount(name, f"{value}e{scale}"), counts_own=True)
+            pending.ResourceShortage(
+                resource=name, missing=parse_amount(name, f"{value}e{scale}"), counts_own=True
+            )
             for name, value, scale in _iter_amounts(gap[1])
         ]
-        return SchedulerMessage(shortages=tuple(shortages)) if shortages else None
+        return pending.SchedulerMessage(shortages=tuple(shortages)) if shortages else None
     if siblings := _SIBLINGS.search(message):
-        return SchedulerMessage(
+        return pending.SchedulerMessage(
             text=f"{siblings[1]} of the {siblings[2]} members of its gang exist", follows=True
         )
     return next((meaning for pattern, meaning in _OTHERS if pattern.search(message)), None)
@@ -122,11 +118,11 @@ _PHASES: Final = {
 """The text of the pending reason, by the phase of the PodGroup; messages about its pods take precedence."""
 
 
-def _find_group_reason(group: PodGroup) -> PendingReason | None:
+def _find_group_reason(group: PodGroup) -> pending.PendingReason | None:
     if group.phase not in _PHASES:
         return None
-    return PendingReason(
-        stage=PendingStage.UNPLACED,
+    return pending.PendingReason(
+        stage=pending.PendingStage.UNPLACED,
         cause=Cause.UNSCHEDULABLE,
         reason=group.phase,
         text=f"PodGroup {group.name}: {_PHASES[group.phase]}",
@@ -134,13 +130,13 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
     )
 
 
-def _iter_warnings(observed: Observed) -> Iterable[JobWarning]:
+def _iter_warnings(observed: Observed) -> Iterable[pending.JobWarning]:
     """Yield a warning if pods wait and the PodGroup has no phase: its controller is possibly not running."""
     if not any(pod.scheduled is not None and not pod.is_bound for pod in observed.pods):
         return
     for group in observed.pod_groups:
         if (group.api, group.phase) == (_GROUP, ""):
-            yield JobWarning(
+            yield pending.JobWarning(
                 text=f"PodGroup {group.name} has no status: does scheduler-plugins-controller run? Without"
                 " it the scheduler retries a pending gang only after minutes",
                 since=group.created,

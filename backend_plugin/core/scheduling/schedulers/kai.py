@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from backend_plugin.core.conditions import QueueLimit
-from backend_plugin.core.judging.pending import (
-    PendingReason,
-    PendingStage,
-    ResourceShortage,
-    SchedulerMessage,
-)
+from backend_plugin.core.judging import pending
 from backend_plugin.core.observed import Observed, PodGroup
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
@@ -61,12 +56,12 @@ _CAUSES: Final = {
 """The cause for each reason that KAI reports for a pod group that its queue does not admit."""
 
 
-def _parse_message(message: str) -> SchedulerMessage | None:
+def _parse_message(message: str) -> pending.SchedulerMessage | None:
     match = _MISSING.search(message)
-    return match and SchedulerMessage(text=f"{match[3]} of the {match[1]} pods of {match[2]} exist")
+    return match and pending.SchedulerMessage(text=f"{match[3]} of the {match[1]} pods of {match[2]} exist")
 
 
-def _find_group_reason(group: PodGroup) -> PendingReason | None:
+def _find_group_reason(group: PodGroup) -> pending.PendingReason | None:
     """Return the worst reason in the pod group: an impossible request, else a shortage, else any other."""
     reasons = [
         (limit, _get_unsatisfiable_reason(limit), tuple(_iter_shortages(limit))) for limit in group.limits
@@ -75,8 +70,8 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
         return None
     limit, never, shortages = max(reasons, key=lambda each: (bool(each[1]), bool(each[2])))
     cause = _CAUSES.get(limit.reason, Cause.UNSCHEDULABLE)
-    return PendingReason(
-        stage=PendingStage.UNPLACED if cause is Cause.UNSCHEDULABLE else PendingStage.HELD,
+    return pending.PendingReason(
+        stage=pending.PendingStage.UNPLACED if cause is Cause.UNSCHEDULABLE else pending.PendingStage.HELD,
         cause=cause,
         reason=limit.reason or "Unschedulable",
         text=never or limit.message or limit.reason,
@@ -106,23 +101,23 @@ def _iter_bounds(limit: QueueLimit) -> Iterator[tuple[str, Quantity, Quantity]]:
             yield resource, requested, most
 
 
-def _iter_shortages(limit: QueueLimit) -> Iterator[ResourceShortage]:
+def _iter_shortages(limit: QueueLimit) -> Iterator[pending.ResourceShortage]:
     for resource, requested, most in _iter_bounds(limit):
         used = parse_amount(resource, limit.used.get(resource, "0"))
         if used is not None and (free := subtract_quantity(most, used)) < requested:
-            yield ResourceShortage(
+            yield pending.ResourceShortage(
                 resource=resource, missing=subtract_quantity(requested, free), requested=requested, free=free
             )
 
 
-def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
+def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
     """Yield a pending reason if an event reports missing pods, unless a pod group itself has a reason."""
     if any(group.limits for group in observed.pod_groups):
         return
     for event in list_events(observed, "PodGroup", "NotReady")[-1:]:
         if (parsed := _parse_message(event.message)) is not None:
-            yield PendingReason(
-                stage=PendingStage.UNPLACED,
+            yield pending.PendingReason(
+                stage=pending.PendingStage.UNPLACED,
                 cause=Cause.UNSCHEDULABLE,
                 reason=event.reason,
                 text=parsed.text,

@@ -8,20 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from backend_plugin.core.dialects.table import DEFAULT
-from backend_plugin.core.judging.pending import (
-    JobWarning,
-    PendingReason,
-    PendingStage,
-    ResourceShortage,
-    SchedulerMessage,
-)
+from backend_plugin.core.judging import pending
 from backend_plugin.core.observed import Condition, Job, Observed, PodGroup
-from backend_plugin.core.scheduling.adapter import (
-    QUEUE,
-    SchedulerAdapter,
-    SchedulerResource,
-    SchedulingFields,
-)
+from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, parse_amount
@@ -37,9 +26,9 @@ _PRIORITY_LABEL: Final = f"{_PREFIX}priority-class"
 _OLDEST: Final = {"TrainJob": (0, 17, 0)}
 
 
-def _build_fields(gang: GangSpec) -> SchedulingFields:
+def _build_fields(gang: GangSpec) -> adapter.SchedulingFields:
     labels = {_QUEUE_LABEL: gang.queue, _PRIORITY_LABEL: gang.priority_class_name}
-    return SchedulingFields(
+    return adapter.SchedulingFields(
         job_labels=omit_empty(labels),
         # Kueue's webhook sets this too. A job that the webhook missed waits instead of using resources
         # outside its quota.
@@ -92,8 +81,8 @@ _INACTIVATED: Final = (
 _NOT_EVICTED: Final = Condition(type="Evicted", true=False)
 
 
-def _parse_message(message: str) -> SchedulerMessage | None:
-    shortages: dict[str, ResourceShortage] = {}
+def _parse_message(message: str) -> pending.SchedulerMessage | None:
+    shortages: dict[str, pending.ResourceShortage] = {}
     # The first part belongs to no pod set; the numbers of a later pod set include the pod sets before it.
     parts = ["", *_POD_SET.split(message)]
     for pod_set, text in zip(parts[::2], parts[1::2], strict=True):
@@ -102,20 +91,20 @@ def _parse_message(message: str) -> SchedulerMessage | None:
         # unusable.
         found = _find_smallest_shortages(pod_set, text, unusable={each[2] for each in exceeded})
         if exceeded and not found:
-            return SchedulerMessage(text=_format_exceeded_quota(exceeded[0]), never=True)
+            return pending.SchedulerMessage(text=_format_exceeded_quota(exceeded[0]), never=True)
         shortages |= found
     if shortages:
-        return SchedulerMessage(shortages=tuple(dict(sorted(shortages.items())).values()))
+        return pending.SchedulerMessage(shortages=tuple(dict(sorted(shortages.items())).values()))
     return _parse_queue_message(message)
 
 
-def _parse_queue_message(message: str) -> SchedulerMessage | None:
+def _parse_queue_message(message: str) -> pending.SchedulerMessage | None:
     if uncovered := _UNCOVERED.search(message):
-        return SchedulerMessage(
+        return pending.SchedulerMessage(
             text=f"can never be admitted: its queue has no quota for {uncovered[1]}", never=True
         )
     queue = _QUEUE.search(message)
-    return SchedulerMessage(text=queue[0]) if queue is not None else None
+    return pending.SchedulerMessage(text=queue[0]) if queue is not None else None
 
 
 def _format_exceeded_quota(match: re.Match[str]) -> str:
@@ -125,13 +114,15 @@ def _format_exceeded_quota(match: re.Match[str]) -> str:
     return f"can never be admitted: it requests {amount} {resource}, and the maximum is {match[5]}"
 
 
-def _find_smallest_shortages(pod_set: str, text: str, unusable: Set[str]) -> dict[str, ResourceShortage]:
+def _find_smallest_shortages(
+    pod_set: str, text: str, unusable: Set[str]
+) -> dict[str, pending.ResourceShortage]:
     """Return the smallest shortage of each resource over the usable flavors: one flavor is sufficient."""
-    shortages: dict[str, ResourceShortage] = {}
+    shortages: dict[str, pending.ResourceShortage] = {}
     for resource, flavor, more in _UNUSED.findall(text):
         if flavor in unusable:
             continue
-        shortage = ResourceShortage(
+        shortage = pending.ResourceShortage(
             resource=resource, missing=parse_amount(resource, more), last_role=pod_set, counts_all=True
         )
         other = shortages.setdefault(resource, shortage).missing
@@ -150,7 +141,7 @@ def _select_remedy(message: str) -> str:
     return _STOPPED if queue[1] == "is stopped" else _WRONG
 
 
-def _find_group_reason(group: PodGroup) -> PendingReason | None:
+def _find_group_reason(group: PodGroup) -> pending.PendingReason | None:
     if group.kind != "Workload":
         return None
     met = {condition.type: condition for condition in group.conditions if condition.true}
@@ -161,9 +152,9 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
     return None if condition is None else _build_pending_reason(group, condition, evicted)
 
 
-def _build_inactive_reason(group: PodGroup, evicted: Condition) -> PendingReason:
-    return PendingReason(
-        stage=PendingStage.HELD,
+def _build_inactive_reason(group: PodGroup, evicted: Condition) -> pending.PendingReason:
+    return pending.PendingReason(
+        stage=pending.PendingStage.HELD,
         cause=Cause.QUEUE,
         reason=evicted.reason or "Deactivated",
         text=evicted.message or "its Workload was deactivated",
@@ -176,14 +167,14 @@ def _build_inactive_reason(group: PodGroup, evicted: Condition) -> PendingReason
     )
 
 
-def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition) -> PendingReason:
+def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condition) -> pending.PendingReason:
     message = condition.message
     remedy = _select_remedy(message)
     parsed = _parse_message(message)
     if parsed is None:
         parsed, remedy = _interpret_reason(condition, remedy)
-    return PendingReason(
-        stage=PendingStage.HELD,
+    return pending.PendingReason(
+        stage=pending.PendingStage.HELD,
         cause=Cause.INVALID_CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
         text=parsed.text,
@@ -199,13 +190,13 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
     )
 
 
-def _interpret_reason(condition: Condition, remedy: str) -> tuple[SchedulerMessage, str]:
+def _interpret_reason(condition: Condition, remedy: str) -> tuple[pending.SchedulerMessage, str]:
     """Return the message of a condition, and `remedy`, or else the remedy for the reason of the condition.
 
     With a `remedy`, the reason is ignored, because it describes only the worst of the queue's flavors.
     """
     is_permanent = condition.reason in _PERMANENT and not remedy
-    parsed = SchedulerMessage(text=condition.message or "not admitted yet", never=is_permanent)
+    parsed = pending.SchedulerMessage(text=condition.message or "not admitted yet", never=is_permanent)
     return parsed, _PERMANENT[condition.reason] if is_permanent else remedy
 
 
@@ -239,14 +230,14 @@ def _is_queued(group: PodGroup) -> bool:
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 
 
-def _iter_warnings(observed: Observed) -> Iterator[JobWarning]:
+def _iter_warnings(observed: Observed) -> Iterator[pending.JobWarning]:
     """Yield a warning if Kueue started a TrainJob without writing node selectors and tolerations into it."""
     job = observed.job
     if job is None or not _lacks_patch(job) or not any(map(_is_admitted, observed.pod_groups)):
         return
     lost = "; it has also removed the patch of the runtime that this task requires" if job.lost_patch else ""
     oldest = ".".join(map(str, _OLDEST[job.dialect]))
-    yield JobWarning(
+    yield pending.JobWarning(
         text="Kueue has not written the node selectors and tolerations of its flavor, so the pods may run on"
         f" other nodes{lost}; an admin has to install Kueue {oldest} or newer",
         event="QueueOutdated",
@@ -266,14 +257,14 @@ def _is_admitted(group: PodGroup) -> bool:
 
 
 ADAPTERS: Final = {
-    "": SchedulerAdapter(
+    "": adapter.SchedulerAdapter(
         marks=_build_fields,
         title="Kueue",
-        groups=SchedulerResource(group=_API, plural="workloads", kind="Workload"),
-        understands=frozenset({QUEUE}),
+        groups=adapter.SchedulerResource(group=_API, plural="workloads", kind="Workload"),
+        understands=frozenset({adapter.QUEUE}),
         keys=(_PREFIX,),
         denied=_get_denial_reason,
-        queues=SchedulerResource(
+        queues=adapter.SchedulerResource(
             group=_API,
             plural="localqueues",
             kind="LocalQueue",
@@ -283,8 +274,8 @@ ADAPTERS: Final = {
             example="{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: NAME, "
             "namespace: NAMESPACE}, spec: {clusterQueue: PARENT}}",
         ),
-        parent_queues=SchedulerResource(group=_API, plural="clusterqueues", kind="ClusterQueue"),
-        priorities=SchedulerResource(
+        parent_queues=adapter.SchedulerResource(group=_API, plural="clusterqueues", kind="ClusterQueue"),
+        priorities=adapter.SchedulerResource(
             group=_API,
             plural="workloadpriorityclasses",
             kind="WorkloadPriorityClass",

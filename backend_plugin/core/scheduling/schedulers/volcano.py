@@ -8,13 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from backend_plugin.core.judging.pending import (
-    PendingReason,
-    PendingStage,
-    ResourceShortage,
-    SchedulerMessage,
-)
-from backend_plugin.core.observed import Condition, Event, Observed, PodGroup
+from backend_plugin.core.judging import pending
+from backend_plugin.core.observed import Condition, Observed, PodGroup, find_last_event
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
@@ -73,27 +68,27 @@ _RESOURCE: Final = re.compile(r"(?:insufficient|overused) ([\w./-]{1,253})")
 _UNPLACED: Final = re.compile(r"(?<!\d)(\d{1,9})/(?=(\d{1,9}))\2 tasks in gang unschedulable")
 
 
-def _parse_message(message: str) -> SchedulerMessage | None:
+def _parse_message(message: str) -> pending.SchedulerMessage | None:
     if full := _FULL.search(message):
         names = dict.fromkeys(each.rstrip(".,") for each in _RESOURCE.findall(full[2]))
-        shortages = tuple(ResourceShortage(resource=each) for each in names)
-        return SchedulerMessage(text=_FULL_TEXTS[full[1]], shortages=shortages)
+        shortages = tuple(pending.ResourceShortage(resource=each) for each in names)
+        return pending.SchedulerMessage(text=_FULL_TEXTS[full[1]], shortages=shortages)
     if unplaced := _UNPLACED.search(message):
         # Before the pods exist, the message counts zero tasks.
         none = "waits until its pods may be created"
         text = f"{unplaced[1]} of {unplaced[2]} members of its gang cannot be placed"
-        return SchedulerMessage(text=text if int(unplaced[2]) else none)
+        return pending.SchedulerMessage(text=text if int(unplaced[2]) else none)
     return None
 
 
-def _find_group_reason(group: PodGroup) -> PendingReason | None:
+def _find_group_reason(group: PodGroup) -> pending.PendingReason | None:
     for condition in group.conditions:
         if condition.type == "Unschedulable" and condition.true and not _is_outdated(condition, group):
             return _build_unplaced_reason(group, condition)
     if group.phase != "Pending":
         return None
-    return PendingReason(
-        stage=PendingStage.HELD,
+    return pending.PendingReason(
+        stage=pending.PendingStage.HELD,
         cause=Cause.QUEUE,
         reason=group.phase,
         text="the group is not admitted yet",
@@ -101,11 +96,11 @@ def _find_group_reason(group: PodGroup) -> PendingReason | None:
     )
 
 
-def _build_unplaced_reason(group: PodGroup, condition: Condition) -> PendingReason:
+def _build_unplaced_reason(group: PodGroup, condition: Condition) -> pending.PendingReason:
     reason, message = condition.reason or condition.type, condition.message
-    parsed = _parse_message(message) or SchedulerMessage(text=message or condition.reason)
-    return PendingReason(
-        stage=PendingStage.UNPLACED,
+    parsed = _parse_message(message) or pending.SchedulerMessage(text=message or condition.reason)
+    return pending.PendingReason(
+        stage=pending.PendingStage.UNPLACED,
         cause=Cause.UNSCHEDULABLE,
         reason=reason,
         text=parsed.text,
@@ -122,31 +117,23 @@ def _is_outdated(condition: Condition, group: PodGroup) -> bool:
     return any(at is not None and condition.since is not None and at >= condition.since for at in placed)
 
 
-def _iter_event_reasons(observed: Observed) -> Iterable[PendingReason]:
+def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
     """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
-    pending = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
-    latest = _find_latest_shortage(observed)
-    if pending and latest is not None:
-        event, parsed = latest
-        yield PendingReason(
-            stage=PendingStage.HELD,
+    waiting = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
+    events = list_events(observed, "PodGroup", "Unschedulable")
+    messages = {event: _parse_message(event.message) for event in events}
+    latest = find_last_event(event for event, parsed in messages.items() if parsed and parsed.shortages)
+    if waiting and latest is not None and (parsed := messages[latest]) is not None:
+        yield pending.PendingReason(
+            stage=pending.PendingStage.HELD,
             cause=Cause.QUEUE,
-            reason=event.reason,
+            reason=latest.reason,
             text=parsed.text,
-            since=pending[0].created or event.at,
+            since=waiting[0].created or latest.at,
             shortages=parsed.shortages,
-            queue=pending[0].queue,
-            raw=event.message,
+            queue=waiting[0].queue,
+            raw=latest.message,
         )
-
-
-def _find_latest_shortage(observed: Observed) -> tuple[Event, SchedulerMessage] | None:
-    full = [
-        (event, parsed)
-        for event in list_events(observed, "PodGroup", "Unschedulable")
-        if (parsed := _parse_message(event.message)) is not None and parsed.shortages
-    ]
-    return max(full, key=lambda each: (each[0].at is not None, each[0].at, each[0].message), default=None)
 
 
 _BY_OPERATOR: Final = adapter.SchedulerAdapter(
