@@ -1,13 +1,29 @@
-"""Builds the metadata of a job from its pods, its task template and its execution."""
+"""The metadata of a job and of its pods, including the secrets that Flyte's webhook injects."""
 
-from collections.abc import Mapping
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from flyteidl.core.security_pb2 import Secret, SecurityContext
 from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf import text_format
 
 from backend_plugin.core import names, task_annotation
+from backend_plugin.core.errors import Problem, check_size
 from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.pod_rules import name_rules
+from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.settings import Settings
+from backend_plugin.core.values import Fields, JsonValue, Manifest
+
+_RFC_4648: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_FLYTES: Final = str.maketrans(_RFC_4648, "abcdefghijklmnopqrstuvwxyz123456", "=")
+_LONGEST_LABEL: Final = 63
+# The API server's limit for the keys and values of all annotations of an object.
+_LARGEST_ANNOTATIONS: Final = 256 * 1024
+_NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
 def build_job_metadata(
@@ -51,3 +67,57 @@ def with_identity(pod: Manifest, run: Attempt) -> Manifest:
     metadata = get_mapping(pod, "metadata")
     labels = {**get_mapping(metadata, "labels"), names.IDENTITY: names.compute_identity(run.output_prefix)}
     return {**pod, "metadata": {**metadata, "labels": labels}}
+
+
+def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping[str, Mapping[str, str]]:
+    """Return the ``labels`` and ``annotations`` that an execution adds to its pods.
+
+    They include the execution's identity, and the descriptions of the secrets that Flyte's webhook injects.
+    """
+    secrets = {f"flyte.secrets/s{index}": _encode_secret(each) for index, each in enumerate(security.secrets)}
+    labels = {**run.labels, **({"inject-flyte-secrets": "true"} if secrets else {})}
+    if run.execution_identity:
+        label = _NOT_IN_A_LABEL.sub("-", run.execution_identity.lower())
+        labels["execution-identity"] = label[:_LONGEST_LABEL].strip("-")
+    return {"labels": labels, "annotations": {**run.annotations, **secrets}}
+
+
+def merge_pod_metadata(layers: Sequence[Fields], settings: Settings) -> dict[str, Any]:
+    """Return the labels and annotations of a pod; later layers override earlier ones and the defaults."""
+    platform = {"labels": settings.default_labels, "annotations": settings.default_annotations}
+    parts = {
+        part: {name: value for layer in (platform, *layers) for name, value in layer.get(part, {}).items()}
+        for part in platform
+    }
+    return {part: values for part, values in parts.items() if values}
+
+
+def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
+    """Yield a problem for each label and annotation key that the API server rejects.
+
+    Also yield one if the annotations are too large.
+    """
+    for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
+        for key, value in metadata.get(part, {}).items():
+            # The API server ignores the case of the keys of annotations.
+            rules = name_rules.check_qualified_name(key if part == "labels" else key.lower())
+            if wrong := rules or check_value(value):
+                yield build_problem(
+                    f"{path}.{part}",
+                    key if rules else value,
+                    f"would be rejected by the cluster: {wrong[0]}",
+                    "correct it; it may be of the execution, the PodTemplate or the settings",
+                )
+    size = sum(
+        len(text.encode(errors="replace"))
+        for pair in metadata.get("annotations", {}).items()
+        for text in pair
+    )
+    remedy = "leave some out; they may be of the execution, the PodTemplate or the settings"
+    yield from check_size(f"{path}.annotations", size, _LARGEST_ANNOTATIONS, remedy)
+
+
+def _encode_secret(secret: Secret) -> str:
+    """Return the description of a secret in the encoding that Flyte's webhook reads from an annotation."""
+    text = text_format.MessageToString(secret, as_utf8=False)
+    return base64.b32encode(text.encode()).decode().translate(_FLYTES)

@@ -8,13 +8,12 @@ import msgspec
 from backend_plugin.core.errors import InvalidTask, Problem, Problems
 from backend_plugin.core.job import ReplicaGroup
 from backend_plugin.core.manifest import (
+    object_metadata,
     pod_base,
     pod_checks,
     pod_containers,
     pod_draft,
-    pod_env,
     pod_extended_resources,
-    pod_metadata,
     pod_placement,
     pod_resources,
     pod_security,
@@ -76,15 +75,15 @@ def _build_context(
     draft, of_draft = pod_draft.read(request)
     base, of_base, about_base = pod_base.find_template(request)
     of_task = request.template.metadata.metadata
-    of_job = pod_metadata.check_metadata(
+    of_job = object_metadata.check_metadata(
         {"labels": of_task.labels, "annotations": of_task.annotations}, "metadata.metadata"
     )
     problems.extend([*of_draft, *of_base, *of_job])
     warnings.extend(about_base)
     if draft is None:
         return None
-    of_run = pod_metadata.build_execution_metadata(run, security)
-    env = pod_env.build_execution_env(run, request.settings)
+    of_run = object_metadata.build_execution_metadata(run, security)
+    env = pod_containers.build_execution_env(run, request.settings)
     return _PodContext(request=request, draft=draft, base=base, of_run=of_run, env=env)
 
 
@@ -157,7 +156,7 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
         spec, pod_resources.get_requested_resource_names(spec), settings
     )
     metadata = _build_metadata(context, extra)
-    problems.extend(pod_metadata.check_metadata(metadata, "metadata"))
+    problems.extend(object_metadata.check_metadata(metadata, "metadata"))
     return {"metadata": metadata, "spec": spec}
 
 
@@ -219,7 +218,7 @@ def _with_role_fields(context: _PodContext, spec: Fields, extra: Fields) -> Fiel
 
 def _build_metadata(context: _PodContext, extra: Fields) -> dict[str, Any]:
     draft = context.draft
-    return pod_metadata.merge_pod_metadata(
+    return object_metadata.merge_pod_metadata(
         [
             context.base.get("metadata", {}),
             extra.get("metadata", {}),
