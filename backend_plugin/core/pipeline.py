@@ -7,7 +7,6 @@ from typing import Final
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from msgspec import structs
 
-from backend_plugin.core import scheduling
 from backend_plugin.core.decoding import custom, dialect_selection
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import collect_problems
@@ -74,7 +73,7 @@ def plan(
         pods, warnings = pod.build_pod_templates(request, job.groups)
     job, folded = dialect.fold(job, pods)
     draft = _build_draft(request, job, folded)
-    full_draft = scheduling.add_gang(job, draft, chosen.gang, capabilities)
+    full_draft = gang_options.add_gang(job, draft, chosen.gang, capabilities)
     warnings += foreign_fields.find_warnings(job, draft, chosen.gang, capabilities)
     manifest = dialect.build(job, full_draft)
     return Plan(

@@ -75,9 +75,7 @@ class GangSpec:
         return self.priority_class_name or (of_pods.pop() if len(of_pods) == 1 else "")
 
 
-def build_gang_roles(
-    job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
-) -> Sequence[GangRole]:
+def build_gang_roles(job: TrainingJob, draft: JobDraft, defaults: Amounts) -> Sequence[GangRole]:
     """Return the roles of a gang; `defaults` are the default requests of a container in its namespace."""
     roles, dialect = [group.role for group in job.groups], get_dialect(draft.dialect)
     least = compute_min_counts(job)
@@ -97,9 +95,7 @@ def build_gang_roles(
     ]
 
 
-def build_initializer_requests(
-    job: TrainingJob, draft: JobDraft, defaults: Amounts = pod_requests.NOTHING
-) -> Mapping[str, Amounts]:
+def build_initializer_requests(job: TrainingJob, draft: JobDraft, defaults: Amounts) -> Mapping[str, Amounts]:
     """Return the requests of each initializer of a job by its name; see `GangSpec.initializers`."""
     spec: Manifest = {"containers": [{"resources": {"requests": draft.initializer_requests}}]}
     request = pod_requests.compute_pod_requests(spec, (), defaults)

@@ -1,20 +1,24 @@
 """The gang of a job and its topology, from the options of its author and the settings of the platform."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from backend_plugin.core import names
 from backend_plugin.core.decoding.replica_specs import check_gang
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.dialects.table import get_dialect
+from backend_plugin.core.errors import Problem, collect_problems
 from backend_plugin.core.job import GangOptions, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_text
-from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE, SchedulerAdapter
-from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling import adapter, companions, foreign_fields, gang_annotation
+from backend_plugin.core.scheduling.adapter import MIN_MEMBER, QUEUE
+from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangSpec, build_gang_roles, build_initializer_requests
 from backend_plugin.core.scheduling.gang_settings import GangSettings
+from backend_plugin.core.scheduling.pod_requests import Amounts
 from backend_plugin.core.schema_check import parse_amounts
 from backend_plugin.core.train_job_options import EXCLUSIVE
 from kfpytorch_common import labels
@@ -26,22 +30,22 @@ _MODE: Final = "custom.kfpytorch.trainJob.topology.mode"
 
 def check_gang_options(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
     """Yield a problem for each gang option of the author that the selected scheduler does not support."""
-    options, adapter = job.gang, chosen.adapter
-    if adapter is None:
+    options, how = job.gang, chosen.adapter
+    if how is None:
         return
     yield from _check_group_size(job, chosen, dialect)
     values = (("queue", QUEUE, options.queue), ("minMember", MIN_MEMBER, options.min_member))
     for field, needed, value in values:
-        if value is not None and needed not in adapter.understands:
+        if value is not None and needed not in how.understands:
             message = f"is not supported by {chosen.scheduler}"
             yield build_problem(f"{_PATH}.{field}", value, message, "leave it out")
-    yield from _check_queue(options.queue, chosen, is_required=adapter.needs_queue)
+    yield from _check_queue(options.queue, chosen, is_required=how.needs_queue)
 
 
 def derives_gang_size(chosen: GangSettings, dialect: Dialect) -> bool:
     """True if the scheduler derives the size of a gang from the job, so that it always has all replicas."""
-    adapter = chosen.adapter
-    return adapter is not None and adapter.groups_all_jobs and not dialect.creates_pod_groups
+    how = chosen.adapter
+    return how is not None and how.groups_all_jobs and not dialect.creates_pod_groups
 
 
 def _check_group_size(job: TrainingJob, chosen: GangSettings, dialect: Dialect) -> Iterator[Problem]:
@@ -80,31 +84,41 @@ def check_topology(job: TrainingJob, chosen: GangSettings) -> Iterator[Problem]:
         yield build_problem(_MODE, mode, "needs Kueue, and the job is in no queue of it", remedy)
 
 
-def find_adapter(job: TrainingJob, chosen: GangSettings) -> SchedulerAdapter | None:
-    """Return the adapter for the job; None if no gang scheduler applies to it."""
-    adapter = chosen.adapter
-    if adapter is None or sum(group.replicas for group in job.groups) > 1 or adapter.takes_singles:
-        return adapter
-    return adapter.of_singles
+def add_gang(job: TrainingJob, draft: JobDraft, chosen: GangSettings, cluster: Capabilities) -> JobDraft:
+    """Return the draft with the fields for its gang scheduler; unchanged if no scheduler applies to the job.
+
+    If this server creates the pod group, an annotation of the job stores it. Raise `InvalidTask` if a label,
+    annotation or field of the job or its pods contradicts the gang.
+    """
+    how = chosen.adapter
+    if how is not None and not how.takes_singles and sum(group.replicas for group in job.groups) == 1:
+        how = how.of_singles
+    if how is None:
+        return draft
+    if derives_gang_size(chosen, get_dialect(draft.dialect)):
+        how = replace(how, counts_all=True)
+    defaults = parse_amounts(cluster.container_defaults)
+    gang = _build_gang(job, draft, chosen, chosen.scheduler_name or how.scheduler_name, defaults)
+    with collect_problems() as problems:
+        problems.extend(adapter.check_conflicts(draft, gang, how))
+        problems.extend(foreign_fields.check_other_schedulers(draft, chosen.scheduler))
+    annotations = {gang_annotation.ANNOTATION: gang_annotation.encode_gang(gang, how)}
+    if how.companion is not None:
+        annotations[companions.ANNOTATION] = companions.encode(how.companion, gang)
+    return adapter.with_scheduling(draft, gang, how, annotations)
 
 
-def build_gang(
-    job: TrainingJob,
-    draft: JobDraft,
-    chosen: GangSettings,
-    adapter: SchedulerAdapter,
-    capabilities: Capabilities = NOTHING,
+def _build_gang(
+    job: TrainingJob, draft: JobDraft, chosen: GangSettings, scheduler_name: str, defaults: Amounts
 ) -> GangSpec:
-    """Return the gang of a job: its roles with their requests, its queues, priority and timeout."""
     options, metadata = job.gang, draft.metadata
     queue, admission = _select_queues(options, chosen)
-    defaults = parse_amounts(capabilities.container_defaults)
     return GangSpec(
         name=get_text(metadata, "name"),
         namespace=get_text(metadata, "namespace"),
         members=build_gang_roles(job, draft, defaults),
         identity={names.IDENTITY: get_text(metadata, "labels", names.IDENTITY)},
-        scheduler_name=chosen.scheduler_name or adapter.scheduler_name,
+        scheduler_name=scheduler_name,
         queue=queue,
         admission_queue=admission,
         priority_class_name=options.priority_class_name or "",
