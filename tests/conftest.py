@@ -5,7 +5,6 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def restored_logging() -> Iterator[None]:
+def restored_logging():
     """Restore the handlers and the level that a server in this process replaces."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

@@ -47,29 +47,29 @@ def format_path(path: Path) -> str:
 
 
 @pytest.mark.parametrize(("folders", "limit"), [(SOURCES, SOURCE_LINES), (("tests",), TEST_LINES)])
-def test_files_are_at_most_as_long_as_the_limit(folders: tuple[str, ...], limit: int) -> None:
+def test_files_are_at_most_as_long_as_the_limit(folders, limit):
     lengths = {format_path(path): len(path.read_text().splitlines()) for path in python_files(*folders)}
     assert {name: length for name, length in lengths.items() if length > limit} == {}
 
 
-def test_namespace_package_contains_no_files() -> None:
+def test_namespace_package_contains_no_files():
     assert [path.name for path in (ROOT / "flytekitplugins").iterdir() if path.is_file()] == []
 
 
 @pytest.mark.parametrize("path", python_files("kfpytorch_common"), ids=format_path)
-def test_common_package_imports_only_the_standard_library(path: Path) -> None:
+def test_common_package_imports_only_the_standard_library(path):
     allowed = sys.stdlib_module_names | {"kfpytorch_common"}
     assert list_imports(path) - allowed == set()
 
 
-def test_defining_tasks_loads_neither_torch_nor_kubernetes() -> None:
+def test_defining_tasks_loads_neither_torch_nor_kubernetes():
     command = [sys.executable, "-c", DEFINE_TASKS]
     loaded = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     assert set(loaded) - sys.stdlib_module_names - OURS - WITH_FLYTEKIT == set()
 
 
 @pytest.mark.timeout(300)
-def test_duplicate_code_is_below_the_limit() -> None:
+def test_duplicate_code_is_below_the_limit():
     ignored = [f"--ignore-{each}" for each in ("comments", "docstrings", "imports", "signatures")]
     command = [Path(sys.executable).with_name("symilar"), "--duplicates=6", *ignored]
     report = subprocess.run(
@@ -112,7 +112,7 @@ def get_target(node: ast.AST) -> str | None:
     return node.arg if isinstance(node, ast.keyword) else None
 
 
-def test_pytorchjob_facts_are_only_in_its_folders() -> None:
+def test_pytorchjob_facts_are_only_in_its_folders():
     found = {
         name: facts
         for path in python_files(*PACKAGES)
@@ -122,7 +122,7 @@ def test_pytorchjob_facts_are_only_in_its_folders() -> None:
     assert found == {}
 
 
-def test_each_test_file_that_ci_selects_exists() -> None:
+def test_each_test_file_that_ci_selects_exists():
     scripts = [*(ROOT / ".ci").iterdir(), ROOT / "Makefile"]
     named = {path for each in scripts for path in re.findall(r"\btests/[\w/]+\.py\b", each.read_text())}
     assert named

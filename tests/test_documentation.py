@@ -72,7 +72,7 @@ def parsed(block: Block) -> object:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_each_code_block_is_parsed_in_its_language(block: Block) -> None:
+def test_each_code_block_is_parsed_in_its_language(block):
     assert parsed(block)
 
 
@@ -143,7 +143,7 @@ def flytekits() -> dict[str, list[str]]:
     return dict(map(json.loads, done.stdout.splitlines()))
 
 
-def test_pages_contain_each_command() -> None:
+def test_pages_contain_each_command():
     shown = [command.split() for page in PAGES for command in commands(page)]
     assert {words[1] for words in shown if words[0] == "kfpytorch"} >= set(COMMANDS)
     assert {words[1] for words in shown if words[0] == "pyflyte"} >= {"run", "serve"}
@@ -170,7 +170,7 @@ def build_command(block: Block) -> list[str | Path]:
 
 
 @pytest.mark.parametrize("block", python_blocks())
-def test_documented_code_runs(block: Block, tmp_path: Path) -> None:
+def test_documented_code_runs(block, tmp_path):
     script = tmp_path / "block.py"
     # Leading blank lines give a traceback the line numbers of the page.
     script.write_text("\n" * block.line + block.text)
@@ -181,17 +181,17 @@ def test_documented_code_runs(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "target"), mentions(MADE))
-def test_each_documented_make_target_exists(page: Path, target: str) -> None:
+def test_each_documented_make_target_exists(page, target):
     assert target in TARGET.findall((ROOT / "Makefile").read_text())
 
 
 @pytest.mark.parametrize(("page", "path"), mentions(EXAMPLE))
-def test_each_documented_file_exists(page: Path, path: str) -> None:
+def test_each_documented_file_exists(page, path):
     assert (ROOT / path).exists()
 
 
 @pytest.mark.parametrize(("page", "name"), mentions(MODULE))
-def test_each_documented_module_exists(page: Path, name: str) -> None:
+def test_each_documented_module_exists(page, name):
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").exists():
         return

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def marks(page: Path) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder():
     """Yield a folder with a short name, because line breaks in the output depend on its length."""
     with tempfile.TemporaryDirectory(prefix="page-") as name:
         yield Path(name)
@@ -73,7 +72,7 @@ def agrees(shown: str, real: str) -> bool:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=marks(page)) for page in PAGES])
-def test_page_shows_the_real_output_of_its_commands(page: Path, folder: Path) -> None:
+def test_page_shows_the_real_output_of_its_commands(page, folder):
     text = page.read_text()
     for block in blocks(page):
         if block["file"]:

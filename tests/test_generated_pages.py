@@ -35,18 +35,18 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 @pytest.mark.parametrize(
     ("page", "name"), [(page, name) for page, parts in PARTS.items() for name in parts], ids=str
 )
-def test_generated_part_of_a_page_matches_the_code(page: str, name: str) -> None:
+def test_generated_part_of_a_page_matches_the_code(page, name):
     pages.agree(DOCS / page, name, PARTS[page][name]())
 
 
-def test_generated_parts_match_the_list_of_parts() -> None:
+def test_generated_parts_match_the_list_of_parts():
     marked = {str(page.relative_to(DOCS)): pages.parts(page) for page in DOCS.rglob("*.md")}
     assert {page: parts for page, parts in marked.items() if parts} == {
         page: [*parts] for page, parts in PARTS.items()
     }
 
 
-def test_each_phase_is_documented() -> None:
+def test_each_phase_is_documented():
     cases = [case for name in pages.TABLES for _, case in pages.read_states(name)]
     phases = {pages.read_verdict(case)["phase"] for case in cases}
     assert phases == {phase.value for phase in Phase} - {"UNDEFINED"}

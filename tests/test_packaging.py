@@ -41,7 +41,7 @@ for package in flytekitplugins.kfpytorch, kfpytorch_common, backend_plugin, kfpy
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     """Return a copy of the sources, because a build writes next to them."""
     copy = tmp_path / "checkout"
     copy.mkdir()
@@ -53,7 +53,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Path:
+def environment(tmp_path):
     """Return an environment with our dependencies, but without our own editable install."""
     home = tmp_path / "environment"
     uv("venv", "--quiet", "--python", sys.executable, home)
@@ -81,13 +81,13 @@ def origins(environment: Path) -> list[Path]:
 
 
 @pytest.fixture
-def wheel(checkout: Path, tmp_path: Path) -> Path:
+def wheel(checkout, tmp_path):
     options = ("--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable)
     uv("build", *options, "--out-dir", tmp_path, checkout)
     return next(tmp_path.glob("flytekitplugins_kfpytorch-2*.whl"))
 
 
-def test_wheel_contains_only_the_packages(wheel: Path) -> None:
+def test_wheel_contains_only_the_packages(wheel):
     content = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = (path for name in PACKAGES for path in (ROOT / name).rglob("*"))
     assert content == {
@@ -95,7 +95,7 @@ def test_wheel_contains_only_the_packages(wheel: Path) -> None:
     }
 
 
-def test_wheel_works_beside_another_plugin(environment: Path, wheel: Path) -> None:
+def test_wheel_works_beside_another_plugin(environment, wheel):
     install(environment, wheel)
     assert all(path.is_relative_to(environment) for path in origins(environment))
     command = [environment / "bin" / "kfpytorch", "--version"]
@@ -107,7 +107,7 @@ BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
 """The burn-in program is read as text and runs in pods, which have torch."""
 
 
-def test_backend_extra_covers_the_backend_imports(wheel: Path) -> None:
+def test_backend_extra_covers_the_backend_imports(wheel):
     """Check that the extra `backend` covers every import except flytekit, without torch."""
     sources = [path for path in (ROOT / "backend_plugin").rglob("*.py") if path != BURN_IN]
     names = set().union(*(list_imports(path) for path in sources))
@@ -160,7 +160,7 @@ def link(installed: Distribution, site: Path) -> None:
             target.symlink_to(file.locate())
 
 
-def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path: Path, wheel: Path) -> None:
+def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path, wheel):
     home = tmp_path / "image"
     uv("venv", "--quiet", "--python", sys.executable, home)
     site = next((home / "lib").glob("python*/site-packages"))
@@ -188,7 +188,7 @@ def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path: Path, whe
     )
 
 
-def test_editable_install_works_beside_another_plugin(environment: Path, checkout: Path) -> None:
+def test_editable_install_works_beside_another_plugin(environment, checkout):
     install(environment, "--editable", checkout)
     assert all(path.is_relative_to(checkout) for path in origins(environment))
     (link,) = environment.glob("lib/python*/site-packages/__editable__*")
@@ -198,7 +198,7 @@ def test_editable_install_works_beside_another_plugin(environment: Path, checkou
 # ---- protobuf code
 
 
-def test_generated_code_is_current(tmp_path: Path) -> None:
+def test_generated_code_is_current(tmp_path):
     files = sorted(PROTOS.rglob("*.proto"))
     options = [f"--proto_path={PROTOS}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     subprocess.run([SCRIPTS / "protoc", *options, *files], check=True)
@@ -207,12 +207,12 @@ def test_generated_code_is_current(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PROTOS.rglob("*_pb2.py")), ids=lambda path: path.name)
-def test_generated_code_requires_no_runtime_version(path: Path) -> None:
+def test_generated_code_requires_no_runtime_version(path):
     assert "runtime_version" not in path.read_text()
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
-def test_generated_code_runs_with_each_protobuf_implementation(implementation: str) -> None:
+def test_generated_code_runs_with_each_protobuf_implementation(implementation):
     code = (
         "from kfpytorch_idl.v1 import job_ref_pb2, task_pb2\n"
         "ref = job_ref_pb2.JobRef.FromString(job_ref_pb2.JobRef(uid='').SerializeToString())\n"

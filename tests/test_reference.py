@@ -129,7 +129,7 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def test_each_flyte_setting_is_listed() -> None:
+def test_each_flyte_setting_is_listed():
     flytes = {key: reader for key, reader in loader._FLYTES.items() if key != "default-env-vars-from-env"}
     looked_up = [["`default-env-vars-from-env`", TYPES[value_parsers.text_map], ""]]
     expected = rows(flytes) + looked_up
@@ -147,12 +147,12 @@ def test_each_kfpytorch_setting_is_listed(path: str) -> None:
     assert table("settings.md", f"`kfpytorch{path}`", 3) == rows(readers, f"kfpytorch{path}.")
 
 
-def test_each_ignored_setting_is_listed() -> None:
+def test_each_ignored_setting_is_listed():
     text = section("settings.md", "Keys without effect")
     assert set(re.findall(r"`([a-z-]+)`", text)) == loader._OF_OTHERS
 
 
-def test_each_key_of_a_log_template_is_listed() -> None:
+def test_each_key_of_a_log_template_is_listed():
     keys = [field.encode_name for field in msgspec.structs.fields(LogTemplate)]
     assert [row[0] for row in table("settings.md", "Log templates")] == [
         f"`{key}`" for key in keys if key != "scheme"
@@ -173,7 +173,7 @@ def default_of(key: str) -> str:
     return written(value)
 
 
-def test_each_server_setting_is_listed() -> None:
+def test_each_server_setting_is_listed():
     expected = []
     for key, reader in KEYS.items():
         flag = f"`{get_flag(key)}`" if get_flag(key) in FLAGS else ""
@@ -181,14 +181,14 @@ def test_each_server_setting_is_listed() -> None:
     assert table("server.md", "Settings", 5) == expected
 
 
-def test_each_flag_has_a_setting_or_is_listed_separately() -> None:
+def test_each_flag_has_a_setting_or_is_listed_separately():
     of_settings = {get_flag(key) for key in KEYS}
     cells = " ".join(cell for (cell,) in table("server.md", "Flags that are no settings", 1))
     apart = set(re.findall(r"-[\w-]+", cells))
     assert FLAGS - of_settings == apart
 
 
-def test_each_metric_is_listed() -> None:
+def test_each_metric_is_listed():
     assert table("server.md", "Metrics", 3) == [
         [f"`{get_exported_name(part)}`", part._type, ", ".join(f"`{label}`" for label in part._labelnames)]
         for part in list_metrics()
@@ -199,19 +199,19 @@ def test_each_metric_is_listed() -> None:
 # ---- tasks and causes
 
 
-def test_each_policy_is_listed() -> None:
+def test_each_policy_is_listed():
     assert plain_table("task-config.md", "Policies") == [
         [policy.__name__, ", ".join(member.name for member in policy)]
         for policy in (RestartPolicy, CleanPodPolicy)
     ]
 
 
-def test_each_cause_is_listed_with_its_remedy() -> None:
+def test_each_cause_is_listed_with_its_remedy():
     assert [row[0] for row in plain_table("causes.md", "Words")] == [cause.value for cause in Cause]
     assert dict(plain_table("causes.md", "Hints")) == {cause.value: hint for cause, hint in REMEDIES.items()}
 
 
-def test_each_cause_is_listed_with_retryability_and_cluster_remedy() -> None:
+def test_each_cause_is_listed_with_retryability_and_cluster_remedy():
     remedies = {**REMEDIES, **CLUSTER_REMEDIES}
     assert plain_table("causes.md", "In a cluster") == [
         [cause.value, "yes" if is_retryable(cause) else "no", remedies.get(cause, "none").replace("`", "")]
@@ -219,7 +219,7 @@ def test_each_cause_is_listed_with_retryability_and_cluster_remedy() -> None:
     ]
 
 
-def test_each_pod_termination_is_listed_with_its_cause() -> None:
+def test_each_pod_termination_is_listed_with_its_cause():
     rows = plain_table("causes.md", "Ends of pods")
     words = {
         "DisruptionTarget": terminations.DISRUPTIONS,
@@ -234,7 +234,7 @@ def test_each_pod_termination_is_listed_with_its_cause() -> None:
     assert codes.keys() >= terminations.EXIT_CODES.keys()
 
 
-def test_each_environment_variable_is_listed() -> None:
+def test_each_environment_variable_is_listed():
     sources = [*ROOT.glob("flytekitplugins/**/*.py"), *ROOT.glob("kfpytorch_common/**/*.py")]
     read = {name for path in sources for name in VARIABLE.findall(path.read_text())}
     assert {row[0] for row in plain_table("local-runs.md", "Environment variables")} == read

@@ -18,7 +18,7 @@ OUTSIDE = re.compile(r"STYLE|docs/decisions/")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """Build the site with the options of `make docs`."""
     target = tmp_path_factory.mktemp("site")
     options = ["-q", "-W", "-n", "--keep-going", "-c", ROOT / "docs"]
@@ -29,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_each_page_is_in_the_site_and_its_navigation(site: Path) -> None:
+def test_each_page_is_in_the_site_and_its_navigation(site):
     first = (site / "index.html").read_text()
     menu = set(re.findall(r'class="reference internal" href="([^"#]+)"', first.partition("<article")[0]))
     pages = {str(page.relative_to(ROOT).with_suffix(".html")) for page in PAGES} - {"README.html"}
@@ -37,7 +37,7 @@ def test_each_page_is_in_the_site_and_its_navigation(site: Path) -> None:
     assert {page for page in pages if page not in menu} == {page for page in pages if OUTSIDE.match(page)}
 
 
-def test_index_links_to_the_pages_outside_the_menu(site: Path) -> None:
+def test_index_links_to_the_pages_outside_the_menu(site):
     index = (site / "docs/README.html").read_text()
     linked = set(re.findall(r'class="reference internal" href="([^"#]+)"', index))
     assert linked >= {"../STYLE.html", "../benchmarks/RESULTS.html", "decisions/README.html"}
@@ -46,6 +46,6 @@ def test_index_links_to_the_pages_outside_the_menu(site: Path) -> None:
     assert set(re.findall(r'href="(0[^"#]+)"', listed)) == records
 
 
-def test_site_loads_nothing_from_other_hosts(site: Path) -> None:
+def test_site_loads_nothing_from_other_hosts(site):
     fetched = {url for page in site.rglob("*.html") for url in FETCHED.findall(page.read_text())}
     assert fetched == set()

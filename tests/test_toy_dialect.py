@@ -27,7 +27,7 @@ def with_toy(package: Path) -> None:
         table.write_text(text.replace(" import pytorchjob", " import toyjob, pytorchjob").replace(old, new))
 
 
-def test_second_dialect_requires_one_folder_and_one_row(tmp_path: Path) -> None:
+def test_second_dialect_requires_one_folder_and_one_row(tmp_path):
     package = tmp_path / "code" / "backend_plugin"
     shutil.copytree(TESTS.parent / "backend_plugin", package, ignore=shutil.ignore_patterns("__pycache__"))
     with_toy(package)

@@ -86,5 +86,5 @@ FILES = {
 
 
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)
-def test_docstrings_comments_messages_and_pages_use_standard_terms(files: list[Path]) -> None:
+def test_docstrings_comments_messages_and_pages_use_standard_terms(files):
     assert [each for path in sorted(files) for each in find_retired(path)] == []

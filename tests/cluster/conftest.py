@@ -1,18 +1,16 @@
 """Fixtures for tests that need a real cluster; tests that a machine cannot run are reported as not run."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from gangs.scene import Scene, staged
+from gangs.scene import staged
 from gangs.scheduler_clusters import PLATFORMS, Grounds
 from rig import backend, debian, fake_nodes, helm, operator, real_cluster, scheduling, trainer
 from rig.backend import Backend
 from rig.caller import Caller
 from rig.control_plane import ControlPlane, Options
-from rig.process import Process
 from rig.propeller import IMAGE, PropellerOptions, RealPropeller
 from rig.real_cluster import RealCluster
 
@@ -83,16 +81,14 @@ def _not_run(config: pytest.Config) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def programs() -> None:
+def programs():
     """Skip the test if the programs of a cluster cannot be built."""
     if shutil.which("go") is None:
         not_run("the cluster tier is built with Go: put `go` on the PATH")
 
 
 @pytest.fixture(scope="session")
-def operated(
-    programs: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ControlPlane, Process]]:
+def operated(programs, tmp_path_factory):
     """A control plane with the scheduler and four simulated nodes, and its training operator."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
         scheduling.start(plane)
@@ -102,25 +98,25 @@ def operated(
 
 
 @pytest.fixture(scope="session")
-def with_operator(operated: tuple[ControlPlane, Process]) -> ControlPlane:
+def with_operator(operated):
     return operated[0]
 
 
 @pytest.fixture(scope="module")
-def plane(request: pytest.FixtureRequest) -> ControlPlane:
+def plane(request):
     """The control plane that the module names in PLANE, or that with the training operator."""
     plane: ControlPlane = request.getfixturevalue(getattr(request.module, "PLANE", "with_operator"))
     return plane
 
 
 @pytest.fixture(scope="session")
-def training_operator(operated: tuple[ControlPlane, Process]) -> Process:
+def training_operator(operated):
     """The training operator of `plane`. A test that stops it must start it again."""
     return operated[1]
 
 
 @pytest.fixture(scope="session")
-def with_trainer(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def with_trainer(programs, tmp_path_factory):
     """A control plane with Trainer, JobSet, the scheduler and four simulated nodes."""
     with ControlPlane(tmp_path_factory.mktemp("trainer")) as plane:
         scheduling.start(plane)
@@ -130,7 +126,7 @@ def with_trainer(programs: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="session")
-def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def bare(programs, tmp_path_factory):
     """An API server with the PyTorchJob CRD but without controllers; tests may damage it."""
     with ControlPlane(tmp_path_factory.mktemp("bare"), Options(controllers=False)) as plane:
         plane.crds(operator.crds())
@@ -139,14 +135,12 @@ def bare(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 @pytest.fixture(scope="session")
-def with_nodes(cluster: RealCluster) -> ControlPlane:
+def with_nodes(cluster):
     return cluster.plane
 
 
 @pytest.fixture(scope="module")
-def folder(
-    request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def folder(request, plane, tmp_path_factory):
     """The folder of the server and propeller, which containers see at the same path."""
     if not plane.place.is_apart:
         return tmp_path_factory.mktemp("backend")
@@ -156,7 +150,7 @@ def folder(
 
 
 @pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest, plane: ControlPlane, folder: Path) -> Iterator[Backend]:
+def served(request, plane, folder):
     """Our server, connected to `plane`; the test module defines NAMESPACE, and may define SETTINGS."""
     backend.permit(plane)
     plane.namespace(request.module.NAMESPACE)
@@ -165,21 +159,21 @@ def served(request: pytest.FixtureRequest, plane: ControlPlane, folder: Path) ->
 
 
 @pytest.fixture(scope="module")
-def propeller(plane: ControlPlane, served: Backend, folder: Path) -> Iterator[RealPropeller]:
+def propeller(plane, served, folder):
     """A propeller that sends the tasks of type pytorch to our server."""
     with RealPropeller(plane, folder, PropellerOptions(connector=served.endpoint)) as propeller:
         yield propeller
 
 
 @pytest.fixture
-def caller(request: pytest.FixtureRequest, served: Backend, tmp_path: Path) -> Iterator[Caller]:
+def caller(request, served, tmp_path):
     """A client of our server for the module's NAMESPACE, without retries."""
     with Caller(served.endpoint, tmp_path, request.module.NAMESPACE, again=False) as caller:
         yield caller
 
 
 @pytest.fixture(scope="session")
-def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def cluster(programs, tmp_path_factory):
     """A cluster whose pods are containers, with two nodes."""
     if why := real_cluster.missing():
         not_run(why)
@@ -188,7 +182,7 @@ def cluster(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session")
-def mpi_packages() -> Path:
+def mpi_packages():
     try:
         return debian.packages(debian.MPI)
     except debian.NoPackages as error:
@@ -196,15 +190,13 @@ def mpi_packages() -> Path:
 
 
 @pytest.fixture(scope="session")
-def grounds(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+def grounds(programs, tmp_path_factory):
     with Grounds(tmp_path_factory.mktemp("grounds")) as grounds:
         yield grounds
 
 
 @pytest.fixture(scope="session")
-def scene(
-    request: pytest.FixtureRequest, grounds: Grounds, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
+def scene(request, grounds, tmp_path_factory):
     """The platform that a test names, with our server."""
     platform = PLATFORMS[request.param]
     with staged(grounds[platform.ground], platform, tmp_path_factory.mktemp(request.param)) as scene:

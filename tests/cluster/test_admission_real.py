@@ -102,7 +102,7 @@ def iter_objects(value: Any, kind: str) -> Iterator[tuple[Job, str]]:
 
 
 @pytest.fixture(scope="module")
-def accepted(plane: ControlPlane) -> Sequence[tuple[Job, Job]]:
+def accepted(plane):
     """The random jobs that the API server and the webhook accept, each as sent and as stored."""
     sent = [build_job(Random(f"{SEED}-{number}")) for number in range(MANIFESTS)]
     answers = create_all(plane, jobs(NAMESPACE), sent, fieldValidation="Ignore")
@@ -145,15 +145,13 @@ def report(differing: Sequence[Any]) -> str:
     return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{text}"
 
 
-def test_jobs_are_stored_as_by_the_api_server(accepted: Sequence[tuple[Job, Job]]) -> None:
+def test_jobs_are_stored_as_by_the_api_server(accepted):
     trios = [(sent, theirs["spec"], SCHEMA.prune_object(sent)["spec"]) for sent, theirs in accepted]
     differing = [each for each in trios if each[1] != each[2]]
     assert not differing, report(differing)
 
 
-def test_dropped_fields_are_those_that_strict_validation_rejects(
-    plane: ControlPlane, accepted: Sequence[tuple[Job, Job]]
-) -> None:
+def test_dropped_fields_are_those_that_strict_validation_rejects(plane, accepted):
     jobs_sent = [sent for sent, _ in accepted]
     answers = create_all(plane, jobs(NAMESPACE), jobs_sent, fieldValidation="Strict")
     differing = [
@@ -164,9 +162,7 @@ def test_dropped_fields_are_those_that_strict_validation_rejects(
     assert not differing, report(differing)
 
 
-def test_rejected_pods_are_rejected_by_the_api_server_too(
-    plane: ControlPlane, accepted: Sequence[tuple[Job, Job]]
-) -> None:
+def test_rejected_pods_are_rejected_by_the_api_server_too(plane, accepted):
     made = {json.dumps(pod): pod for sent, _ in accepted for pod in build_pods(sent)}
     refused = [(pod, refusal) for pod in made.values() if (refusal := find_refusal(pod)) is not None]
     theirs = create_all(plane, pods(NAMESPACE), [pod for pod, _ in refused])

@@ -4,7 +4,6 @@ import time
 
 import training_tasks
 from rig.api import jobs, pods
-from rig.backend import Backend
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_for
@@ -14,9 +13,7 @@ from rig.propeller import NAMESPACE, RealExecution, RealPropeller, list_owned
 AWAY_SECONDS = 30
 
 
-def test_job_is_deleted_with_its_execution_without_an_abort(
-    plane: ControlPlane, propeller: RealPropeller
-) -> None:
+def test_job_is_deleted_with_its_execution_without_an_abort(plane, propeller):
     """Garbage collection deletes the job if its FlyteWorkflow is deleted while propeller is down."""
     execution = propeller.start(training_tasks.says_nothing)
     propeller.until_shown(execution, "RUNNING")
@@ -31,9 +28,7 @@ def test_job_is_deleted_with_its_execution_without_an_abort(
         propeller.process.start()
 
 
-def test_unavailable_server_costs_no_attempt(
-    plane: ControlPlane, propeller: RealPropeller, served: Backend
-) -> None:
+def test_unavailable_server_costs_no_attempt(plane, propeller, served):
     """The server is away while a task is created, while another runs and while a third is aborted."""
     runs = propeller.start(training_tasks.says_nothing, annotations={RUN: "15s"})
     aborted = propeller.start(training_tasks.says_nothing)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 PLANE = "with_nodes"
 
 
-def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propeller: RealPropeller) -> None:
+def test_short_node_disconnection_costs_no_attempt(cluster, propeller):
     stop_file = cluster.shared / "one"
     execution = propeller.start(training_tasks.reduces_until_on_patient_pods, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
@@ -31,9 +31,7 @@ def test_short_node_disconnection_costs_no_attempt(cluster: RealCluster, propell
     assert propeller.attempts(execution) == 1
 
 
-def test_lost_node_costs_one_attempt_and_leaves_no_pod(
-    cluster: RealCluster, propeller: RealPropeller
-) -> None:
+def test_lost_node_costs_one_attempt_and_leaves_no_pod(cluster, propeller):
     stop_file = cluster.shared / "two"
     execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)

@@ -13,7 +13,7 @@ from rig.process import wait_for
 ATTEMPTS, AT_ONCE = 30, 16
 
 
-def test_concurrent_creates_on_two_servers_create_each_job_once(bare: ControlPlane, tmp_path: Path) -> None:
+def test_concurrent_creates_on_two_servers_create_each_job_once(bare, tmp_path):
     namespace = "two-at-once"
     bare.namespace(namespace)
 

@@ -9,7 +9,6 @@ from rig.api import jobs, pods
 from rig.backend import CHART_RULES, KFPYTORCH, environment
 from rig.process import run_command, wait_for
 from rig.propeller import IMAGE
-from rig.real_cluster import RealCluster
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -26,7 +25,7 @@ MEASURED = re.compile(
 )
 
 
-def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(cluster: RealCluster) -> None:
+def test_burn_in_on_two_nodes_succeeds_with_the_documented_rights(cluster):
     cluster.plane.namespace(NAMESPACE)
     cluster.admin.grant("burner", CHART_RULES["doctor"])
     cluster.admin.grant("burner", BURNS, NAMESPACE)

@@ -101,14 +101,14 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installed(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("helm")
     with S3(folder, cluster.plane.place) as store, Installed(cluster, store, folder) as installed:
         yield installed
 
 
 @pytest.fixture(scope="module")
-def propeller(installed: Installed) -> Iterator[RealPropeller]:
+def propeller(installed):
     """A propeller with the connector configuration of the chart, except for the address of the Service."""
     folder = installed.cluster.shared / "installed"
     folder.mkdir()
@@ -137,7 +137,7 @@ def job_pods(cluster: RealCluster, execution: RealExecution) -> set[str]:
     return {each["metadata"]["uid"] for each in found}
 
 
-def test_two_servers_are_ready_on_two_nodes_without_privileges(installed: Installed) -> None:
+def test_two_servers_are_ready_on_two_nodes_without_privileges(installed):
     servers = installed.servers()
     assert {each["spec"]["nodeName"] for each in servers} == {"node-1", "node-2"}
     ready = [[status["ready"] for status in each["status"]["containerStatuses"]] for each in servers]
@@ -145,7 +145,7 @@ def test_two_servers_are_ready_on_two_nodes_without_privileges(installed: Instal
     assert [{key: each[key] for key in NONE_OF_ROOTS} for each in processes()] == [NONE_OF_ROOTS] * 2
 
 
-def test_propeller_runs_a_task_through_the_service(propeller: RealPropeller) -> None:
+def test_propeller_runs_a_task_through_the_service(propeller):
     execution = propeller.start(training_tasks.succeeds, value=3)
     assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
 
@@ -157,7 +157,7 @@ def status_of(call: Any) -> grpc.StatusCode:
     return call.code()
 
 
-def test_calls_without_credentials_are_rejected(installed: Installed, tmp_path: Path) -> None:
+def test_calls_without_credentials_are_rejected(installed, tmp_path):
     """The nodes do not enforce NetworkPolicies, so the caller reaches the port and meets the other layers.
 
     The golden file of `test_chart_templates` contains the rendered policy.
@@ -191,16 +191,14 @@ def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
     return found, pod["spec"]["containers"][0], log
 
 
-def test_helm_test_runs_the_doctor_without_findings(installed: Installed) -> None:
+def test_helm_test_runs_the_doctor_without_findings(installed):
     """Run after a job has a status, because the operator is a process here and not a visible Deployment."""
     found, container, log = doctored(installed)
     assert found == WELL, log
     assert f"--connector={HOST}:8000" in container["args"]
 
 
-def test_upgrade_and_rollback_cost_a_running_job_no_attempt(
-    installed: Installed, propeller: RealPropeller
-) -> None:
+def test_upgrade_and_rollback_cost_a_running_job_no_attempt(installed, propeller):
     stop_file = installed.cluster.shared / "upgraded"
     execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     propeller.until_shown(execution, "RUNNING", 240)
@@ -225,7 +223,7 @@ def is_kept(pod: Manifest) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
 
 
-def test_servers_with_a_certificate_are_ready_and_checked_by_helm_test(installed: Installed) -> None:
+def test_servers_with_a_certificate_are_ready_and_checked_by_helm_test(installed):
     """With an authority for client certificates, the doctor skips its check of the connector."""
     authority = installed.cluster.plane.authority
     pair = authority.server("connector", (HOST,))
@@ -245,7 +243,7 @@ def test_servers_with_a_certificate_are_ready_and_checked_by_helm_test(installed
     assert not [each for each in container["args"] if each.startswith("--connector")]
 
 
-def test_uninstall_deletes_all_objects_of_the_release(installed: Installed) -> None:
+def test_uninstall_deletes_all_objects_of_the_release(installed):
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     kinds = (
         "/apis/apps/v1/deployments",

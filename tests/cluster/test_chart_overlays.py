@@ -72,7 +72,7 @@ def read_propeller_settings(overlay: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("chart", "overlay"), OVERLAYS)
-def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, tmp_path: Path) -> None:
+def test_overlay_changes_only_its_own_keys(chart, overlay, tmp_path):
     before = render_propeller(tmp_path, chart)
     after = render_propeller(tmp_path, chart, CHARTS / overlay)
     changed = {key: value for key, value in after.items() if before.get(key) != value}
@@ -80,7 +80,7 @@ def test_overlay_changes_only_its_own_keys(chart: str, overlay: str, tmp_path: P
     assert {*before} <= {*after}
 
 
-def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(tmp_path: Path) -> None:
+def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(tmp_path):
     def render_rules(*files: str) -> Sequence[Any]:
         objects = render_objects(tmp_path, "flyte-binary", *(CHARTS / file for file in files))
         return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
@@ -90,14 +90,14 @@ def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(tmp_path: Path) -> No
     assert render_rules("values-flyte-binary-stock.yaml") == [*before, JOBS]
 
 
-def test_chart_notes_contain_the_overlay_values(tmp_path: Path) -> None:
+def test_chart_notes_contain_the_overlay_values(tmp_path):
     parts = re.split(r"^---.*\n", Helm(tmp_path).notes({}), flags=re.MULTILINE)[1:3]
     assert [yaml.safe_load(each) for each in parts] == [
         yaml.safe_load((CHARTS / f"values-{chart}.yaml").read_text()) for chart in CONFIGS
     ]
 
 
-def test_chart_notes_contain_the_endpoint_of_the_installed_service(tmp_path: Path) -> None:
+def test_chart_notes_contain_the_endpoint_of_the_installed_service(tmp_path):
     values = {
         "fullnameOverride": "connector",
         "clusterDomain": "corp.example",

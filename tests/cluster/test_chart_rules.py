@@ -5,10 +5,9 @@ rules. All other tests of this tier use the same rules.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
 import pytest
 from rig import audit, backend, fake_nodes, kubelet
@@ -74,7 +73,7 @@ class Life:
 
 
 @pytest.fixture
-def life(plane: ControlPlane, tmp_path: Path) -> Iterator[Life]:
+def life(plane, tmp_path):
     backend.permit(plane)
     plane.namespace(NAMESPACE)
     template = {"metadata": {}, "spec": {"containers": [{"name": "default", "image": "image:1"}]}}
@@ -103,7 +102,7 @@ def _wait_again(life: Life) -> None:
         life.wait_until(lambda: ("", "events", "create") in life.used())
 
 
-def test_server_uses_exactly_the_verbs_of_the_chart_rules(life: Life) -> None:
+def test_server_uses_exactly_the_verbs_of_the_chart_rules(life):
     ended = life.running(Shape(workers=1))
     # Creating the same task again reads the existing job.
     life.caller.create(ended)

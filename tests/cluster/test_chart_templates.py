@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 from rig.api import Manifest, build_manifest
-from rig.control_plane import ControlPlane
 from rig.helm import CHART, NAMESPACE, Helm, Refused
 
 from backend_plugin.cli import serve_settings
@@ -91,7 +90,7 @@ REFUSED = {
 
 
 @pytest.fixture
-def helm(programs: None, tmp_path: Path) -> Helm:
+def helm(programs, tmp_path):
     return Helm(tmp_path)
 
 
@@ -151,7 +150,7 @@ def list_changes(before: Manifest, after: Manifest) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rendered_objects_equal_the_golden_file(case: str, helm: Helm) -> None:
+def test_rendered_objects_equal_the_golden_file(case, helm):
     plain = {} if case == PLAIN else index_by_name(helm.rendered(values(PLAIN)))
     rendered = dump(compare(index_by_name(helm.rendered(values(case))), plain))
     file = HERE / case / "objects.yaml"
@@ -161,7 +160,7 @@ def test_rendered_objects_equal_the_golden_file(case: str, helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rendered_objects_pass_strict_api_validation(case: str, helm: Helm, bare: ControlPlane) -> None:
+def test_rendered_objects_pass_strict_api_validation(case, helm, bare):
     objects = [each for each in helm.rendered(values(case)) if each["kind"] not in FOREIGN]
     for namespace in {each["metadata"].get("namespace") for each in objects} - {None}:
         bare.namespace(namespace)
@@ -174,7 +173,7 @@ def test_rendered_objects_pass_strict_api_validation(case: str, helm: Helm, bare
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_server_accepts_the_rendered_settings(case: str, helm: Helm, tmp_path: Path) -> None:
+def test_server_accepts_the_rendered_settings(case, helm, tmp_path):
     objects = helm.rendered(values(case))
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     name = deployment["metadata"]["name"]
@@ -199,13 +198,13 @@ def test_server_accepts_the_rendered_settings(case: str, helm: Helm, tmp_path: P
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_invalid_values_are_rejected_with_a_message(text: str, helm: Helm) -> None:
+def test_invalid_values_are_rejected_with_a_message(text, helm):
     with pytest.raises(Refused) as refusal:
         helm.rendered(yaml.safe_load(text))
     assert REFUSED[text] in str(refusal.value)
 
 
-def test_all_invalid_values_are_reported_together(helm: Helm) -> None:
+def test_all_invalid_values_are_reported_together(helm):
     with pytest.raises(Refused) as refusal:
         helm.rendered({"gang": {"scheduler": "kai", "podGroupsBy": "backend"}, "metrics": {"port": 8000}})
     assert "gang.podGroupsBy: backend" in str(refusal.value)
@@ -220,9 +219,7 @@ def test_all_invalid_values_are_reported_together(helm: Helm) -> None:
         ("backend", "pytorchjob", True),
     ],
 )
-def test_pod_groups_can_be_created_if_the_connector_creates_some(
-    creator: str, dialect: str, is_permitted: bool, helm: Helm
-) -> None:
+def test_pod_groups_can_be_created_if_the_connector_creates_some(creator, dialect, is_permitted, helm):
     gang = {"scheduler": "volcano", "podGroupsBy": creator}
     objects = helm.rendered({"gang": gang, "platform": {"kfpytorch": {"dialect": dialect}}})
     rules = [rule for each in objects for rule in each.get("rules", ())]
@@ -230,7 +227,7 @@ def test_pod_groups_can_be_created_if_the_connector_creates_some(
     assert ("create" in verbs, "delete" in verbs) == (is_permitted, is_permitted)
 
 
-def test_namespace_with_the_name_of_a_scheduler_does_not_hide_its_pod_groups(helm: Helm) -> None:
+def test_namespace_with_the_name_of_a_scheduler_does_not_hide_its_pod_groups(helm):
     gang = {
         "byNamespace": {"volcano": {"scheduler": "coscheduling", "pod-groups-by": "backend"}},
         "allowedSchedulers": {"volcano": {"pod-groups-by": "operator"}},
@@ -249,7 +246,7 @@ def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield from paths(value, f"{path}{key}.")
 
 
-def test_null_value_is_rejected_or_means_default_or_omission(helm: Helm) -> None:
+def test_null_value_is_rejected_or_means_default_or_omission(helm):
     plain, differing, refused = helm.rendered({}), set(), dict[str, str]()
     for path in paths(yaml.safe_load((CHART / "values.yaml").read_text())):
         changed: Any = None
@@ -266,7 +263,7 @@ def test_null_value_is_rejected_or_means_default_or_omission(helm: Helm) -> None
     assert differing == LEFT_TO_OTHERS
 
 
-def test_service_name_is_valid_or_the_release_name_is_rejected(helm: Helm) -> None:
+def test_service_name_is_valid_or_the_release_name_is_rejected(helm):
     documents = yaml.safe_load_all(helm.run("template", "team.pytorch", CHART, "--namespace", NAMESPACE))
     services = [each["metadata"]["name"] for each in documents if each and each["kind"] == "Service"]
     assert services == [f"team-pytorch-kfpytorch-backend{part}" for part in ("", "-metrics")]
@@ -275,7 +272,7 @@ def test_service_name_is_valid_or_the_release_name_is_rejected(helm: Helm) -> No
     assert "fullnameOverride: the name of the objects would be 1st-kfpytorch-backend" in str(refusal.value)
 
 
-def test_chart_notes_contain_the_tls_limitations_of_propeller(helm: Helm) -> None:
+def test_chart_notes_contain_the_tls_limitations_of_propeller(helm):
     plain, encrypted = helm.notes({}), helm.notes({"tls": {"existingSecret": "tls"}})
     closed = helm.notes({"tls": {"existingSecret": "tls", "clientCaKey": "ca.crt"}})
     authority, between = "authorities of its own system", "neither a client certificate nor a token"
@@ -283,11 +280,11 @@ def test_chart_notes_contain_the_tls_limitations_of_propeller(helm: Helm) -> Non
     assert contained == [[False, False], [True, False], [True, True]]
 
 
-def test_helm_lint_reports_no_failure(helm: Helm) -> None:
+def test_helm_lint_reports_no_failure(helm):
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART)
 
 
-def test_pods_are_admitted_at_the_restricted_security_level(helm: Helm, bare: ControlPlane) -> None:
+def test_pods_are_admitted_at_the_restricted_security_level(helm, bare):
     bare.namespace(NAMESPACE)
     path = f"/api/v1/namespaces/{NAMESPACE}"
     bare.admin.patch(path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})

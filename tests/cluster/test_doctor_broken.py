@@ -4,13 +4,13 @@ All cases share one API server. They use separate namespaces if possible, and un
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broken_clusters import cluster_changes, healthy
-from broken_clusters.break_case import Break, build_request, list_findings
+from broken_clusters.break_case import build_request, list_findings
 from broken_clusters.breaks import BREAKS
 from broken_clusters.cluster_changes import BreakCase
 from click.testing import CliRunner
@@ -37,7 +37,7 @@ OPTIONS = Options(controllers=False, api_server=MUTATING)
 
 
 @pytest.fixture(scope="module")
-def cluster_in_order(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def cluster_in_order(programs, tmp_path_factory):
     with ControlPlane(tmp_path_factory.mktemp("doctor"), OPTIONS) as plane:
         operator.start(plane)
         healthy.make(plane)
@@ -52,14 +52,14 @@ def run_doctor(plane: ControlPlane, *arguments: str) -> Mapping[str, Any]:
     return report
 
 
-def test_healthy_cluster_has_no_findings(cluster_in_order: ControlPlane) -> None:
+def test_healthy_cluster_has_no_findings(cluster_in_order):
     report = run_doctor(cluster_in_order)
     assert (report["findings"], report["exit_code"]) == ([], 0)
     assert report["about"]["operator"] == "kubeflow/training-operator 1.9.3"
     assert report["about"]["flyte"] == "flyte/flyte-binary 1.16.8"
 
 
-def test_s3_store_is_checked_with_a_test_object(cluster_in_order: ControlPlane, tmp_path: Path) -> None:
+def test_s3_store_is_checked_with_a_test_object(cluster_in_order, tmp_path):
     on = BreakCase(plane=cluster_in_order, namespace=NAMESPACE, folder=tmp_path)
     with cluster_changes.s3()(on) as options:
         found = list_findings(cluster_in_order.kubeconfig(), build_request(NAMESPACE, **(options or {})))
@@ -71,9 +71,7 @@ def test_s3_store_is_checked_with_a_test_object(cluster_in_order: ControlPlane, 
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=str)
-def test_broken_cluster_has_the_expected_findings(
-    cluster_in_order: ControlPlane, row: Break, tmp_path: Path
-) -> None:
+def test_broken_cluster_has_the_expected_findings(cluster_in_order, row, tmp_path):
     namespace = f"{NAMESPACE}-{BREAKS.index(row)}"
     cluster_in_order.namespace(namespace)
     on = BreakCase(plane=cluster_in_order, namespace=namespace, folder=tmp_path)
@@ -97,7 +95,7 @@ def test_tasks_have_no_findings_unless_a_replica_is_too_large(
     assert ids == (["replica-too-large"] * 2 if name == TOO_LARGE else []), report
 
 
-def test_chart_rules_permit_all_checks_except_secrets(cluster_in_order: ControlPlane) -> None:
+def test_chart_rules_permit_all_checks_except_secrets(cluster_in_order):
     secrets = "resources: [secrets]"
     backend.permit(cluster_in_order, backend.CHART_RULES["doctor"])
     try:

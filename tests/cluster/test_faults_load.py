@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -174,9 +173,7 @@ def choose_fault(query: Mapping[str, str], random: Random) -> ProxyFault | None:
     return random.choice((GONE, *FAULTS) if "continue" in query else FAULTS)
 
 
-def test_thousands_of_operations_with_faults_have_correct_results(
-    bare: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_thousands_of_operations_with_faults_have_correct_results(bare, tmp_path, capsys):
     namespace = "faults-many"
     bare.namespace(namespace)
     with (

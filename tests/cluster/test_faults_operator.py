@@ -4,9 +4,8 @@ import grpc
 import pytest
 from rig import operator
 from rig.caller import Caller, CallerAttempt, Shape, code_of
-from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
-from rig.process import Process, wait_until
+from rig.process import wait_until
 
 NAMESPACE = "faults-operator"
 
@@ -17,9 +16,7 @@ def created(caller: Caller, seconds: int) -> CallerAttempt:
     return attempt
 
 
-def test_creates_are_retryable_and_jobs_continue_without_the_operator(
-    plane: ControlPlane, caller: Caller, training_operator: Process
-) -> None:
+def test_creates_are_retryable_and_jobs_continue_without_the_operator(plane, caller, training_operator):
     runs = created(caller, 8)
     caller.wait_for(runs, "RUNNING")
     training_operator.kill()

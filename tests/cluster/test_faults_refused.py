@@ -6,14 +6,12 @@ retried, because it can have room again.
 """
 
 import time
-from pathlib import Path
 
 import grpc
 from rig import kubelet, operator, policies
 from rig.api import build_manifest, has_condition, jobs, path_of, pods
 from rig.backend import Backend
 from rig.caller import RESTARTING, Caller, CallerAttempt, Shape, code_of
-from rig.control_plane import ControlPlane
 from rig.process import wait_for, wait_until
 
 from backend_plugin import client
@@ -41,7 +39,7 @@ def wait_for_error(caller: Caller, start: str) -> str:
     return wait_for(lambda: find_error(caller), lambda error: error.startswith(start))
 
 
-def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane, caller: Caller) -> None:
+def test_policy_rejection_contains_the_message_of_the_policy(plane, caller):
     name = "no-images-of-strangers"
     kind, message = ("kubeflow.org", "pytorchjobs"), "images come from registry.example.org"
     with plane.admin.having(*policies.refuse(name, NAMESPACE, kind, "false", message)):
@@ -53,7 +51,7 @@ def test_policy_rejection_contains_the_message_of_the_policy(plane: ControlPlane
     )
 
 
-def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Caller) -> None:
+def test_exhausted_quota_is_a_retryable_error(plane, caller):
     counted = "count/pytorchjobs.kubeflow.org"
     quota = build_manifest("v1", "ResourceQuota", "jobs", NAMESPACE, spec={"hard": {counted: "0"}})
     with plane.admin.having(quota):
@@ -67,9 +65,7 @@ def test_exhausted_quota_is_a_retryable_error(plane: ControlPlane, caller: Calle
     wait_for(lambda: find_error(caller), lambda error: not error)
 
 
-def test_terminating_namespace_error_contains_a_remedy(
-    plane: ControlPlane, served: Backend, tmp_path: Path
-) -> None:
+def test_terminating_namespace_error_contains_a_remedy(plane, served, tmp_path):
     name = "faults-ending"
     plane.namespace(name)
     kept = build_manifest("v1", "ConfigMap", "kept", name, finalizers=["kfpytorch.test/kept"])
@@ -85,7 +81,7 @@ def test_terminating_namespace_error_contains_a_remedy(
         assert f'namespaces "{name}" not found; {remedy}' in wait_for_error(caller, "UNAVAILABLE: ")
 
 
-def test_missing_crds_are_reported_and_discovered_later(bare: ControlPlane, tmp_path: Path) -> None:
+def test_missing_crds_are_reported_and_discovered_later(bare, tmp_path):
     """Uses its own cluster, because deleting the CRD deletes all jobs."""
     bare.namespace(NAMESPACE)
     bare.admin.delete(CRD)
@@ -116,9 +112,7 @@ def create_running(caller: Caller, shape: Shape) -> CallerAttempt:
     return attempt
 
 
-def test_cancelled_job_ends_and_keeps_its_failed_pods(
-    plane: ControlPlane, served: Backend, caller: Caller
-) -> None:
+def test_cancelled_job_ends_and_keeps_its_failed_pods(plane, served, caller):
     attempt = create_running(caller, RESTARTING)
     paths = [pods(NAMESPACE, f"{attempt.job}-{replica}") for replica in ("master-0", "worker-0")]
     before = [plane.admin.get_existing(path)["metadata"]["uid"] for path in paths]
@@ -138,7 +132,7 @@ def test_cancelled_job_ends_and_keeps_its_failed_pods(
     assert [each["status"]["phase"] for each in after] == ["Failed"] * 2
 
 
-def test_deleted_pod_is_retryable(plane: ControlPlane, caller: Caller) -> None:
+def test_deleted_pod_is_retryable(plane, caller):
     attempt = create_running(caller, Shape(workers=1))
     plane.admin.delete(pods(NAMESPACE, f"{attempt.job}-worker-0"))
     response = caller.wait_for(attempt, *OVER)

@@ -1,6 +1,5 @@
 """Our manifests are valid for older operators: their CRDs have every field."""
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,13 @@ from typing import Any
 import pytest
 import yaml
 from rig import operator
-from rig.control_plane import ControlPlane
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MANIFESTS = sorted(each.parent.name for each in GOLDEN.glob("*/plan.yaml"))
 
 
 @pytest.fixture(scope="module", params=[*operator.OLDER, operator.MODULE])
-def kinds(request: pytest.FixtureRequest, bare: ControlPlane) -> Iterator[ControlPlane]:
+def kinds(request, bare):
     bare.crds(operator.crds(request.param))
     yield bare
     bare.crds(operator.crds())
@@ -28,7 +26,7 @@ def manifests(name: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_manifest_passes_strict_validation_of_older_operators(kinds: ControlPlane, name: str) -> None:
+def test_manifest_passes_strict_validation_of_older_operators(kinds, name):
     for manifest in manifests(name):
         kinds.namespace(manifest["metadata"]["namespace"])
         answer = kinds.admin.try_create(manifest, fieldValidation="Strict")

@@ -4,15 +4,13 @@ See `gangs.scenarios` and `gangs.storm`. Each run of a storm has another seed.
 """
 
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
 from gangs import observed_cluster, storm
 from gangs.scenarios import SCENARIOS
-from gangs.scene import Scene, staged
+from gangs.scene import staged
 from gangs.scheduler_clusters import PLATFORMS, Grounds
 
 # Sorted by platform, so that each is set up once.
@@ -27,9 +25,7 @@ STORMS = ("coscheduling-backend", "yunikorn", "coscheduling-backend-kueue")
 
 
 @pytest.mark.parametrize(("scene", "scenario"), ROWS, indirect=["scene"], scope="session")
-def test_gang_starts_completely_or_waits_with_a_reason(
-    scene: Scene, scenario: Callable[[Scene], None]
-) -> None:
+def test_gang_starts_completely_or_waits_with_a_reason(scene, scenario):
     try:
         scenario(scene)
     finally:
@@ -38,7 +34,7 @@ def test_gang_starts_completely_or_waits_with_a_reason(
 
 
 @pytest.fixture(scope="module")
-def six_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+def six_nodes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("storm")
     with Grounds(folder, observed_cluster.NODES, observed_cluster.EACH) as grounds:
         yield grounds
@@ -47,7 +43,7 @@ def six_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", STORMS)
-def test_random_gang_load_causes_no_violation(name: str, six_nodes: Grounds, tmp_path: Path) -> None:
+def test_random_gang_load_causes_no_violation(name, six_nodes, tmp_path):
     seed = int(os.environ.get("KFPYTORCH_STORM_SEED") or SystemRandom().randrange(1_000_000))
     print(f"repeat with KFPYTORCH_STORM_SEED={seed}")
     platform = PLATFORMS[name]

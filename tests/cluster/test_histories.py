@@ -386,12 +386,12 @@ def play(plane: ControlPlane, kind: str, number: int) -> str:
 
 
 @pytest.fixture(params=[*OPERATORS])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     return str(request.param)
 
 
 @pytest.fixture
-def plane(request: pytest.FixtureRequest, kind: str) -> ControlPlane:
+def plane(request, kind):
     """The control plane with the operator of this kind of job."""
     name = "with_trainer" if kind == "TrainJob" else "with_operator"
     plane: ControlPlane = request.getfixturevalue(name)
@@ -401,9 +401,7 @@ def plane(request: pytest.FixtureRequest, kind: str) -> ControlPlane:
 @pytest.mark.parametrize(
     "histories", [FEW, *(pytest.param(each, marks=pytest.mark.soak) for each in MANY)], ids=str
 )
-def test_embedded_operator_agrees_with_the_real_controllers(
-    plane: ControlPlane, kind: str, histories: range, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_embedded_operator_agrees_with_the_real_controllers(plane, kind, histories, capsys):
     with capsys.disabled():
         print(f" KFPYTORCH_SEED={SEED} ", end="", flush=True)
     plane.namespace(NAMESPACE)

@@ -1,7 +1,7 @@
 """Orphans with the real API server, garbage collector, operator and FlytePropeller."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,9 @@ import training_tasks
 from rig import backend
 from rig.api import jobs, pods
 from rig.backend import KFPYTORCH, RULES, Backend
-from rig.control_plane import BACKEND, ControlPlane
+from rig.control_plane import BACKEND
 from rig.process import run_command, wait_for
-from rig.propeller import NAMESPACE, RealPropeller, list_owned
+from rig.propeller import NAMESPACE, list_owned
 
 WITHOUT_WORKFLOWS = [rule for rule in RULES if rule["resources"] != ["flyteworkflows"]]
 
@@ -24,7 +24,7 @@ def gc(config: Path, *flags: str) -> Sequence[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def served(plane: ControlPlane, folder: Path) -> Iterator[Backend]:
+def served(plane, folder):
     """A server that may not read FlyteWorkflows, so that its jobs have no owner."""
     backend.permit(plane, WITHOUT_WORKFLOWS)
     with Backend(plane, folder) as served:
@@ -32,9 +32,7 @@ def served(plane: ControlPlane, folder: Path) -> Iterator[Backend]:
     backend.permit(plane)
 
 
-def test_orphans_of_a_deleted_execution_are_found_and_deleted(
-    plane: ControlPlane, propeller: RealPropeller
-) -> None:
+def test_orphans_of_a_deleted_execution_are_found_and_deleted(plane, propeller):
     left, lives = (propeller.start(training_tasks.says_nothing) for _ in range(2))
     for execution in (left, lives):
         propeller.until_shown(execution, "RUNNING")

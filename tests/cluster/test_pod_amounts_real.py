@@ -6,7 +6,7 @@ The pods are tested as they are, and in a namespace whose LimitRange sets defaul
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -40,7 +40,7 @@ AT_ONCE = 8
 
 
 @pytest.fixture(scope="module")
-def counting(bare: ControlPlane) -> Iterator[ControlPlane]:
+def counting(bare):
     """Namespaces with a quota of zero: each rejection contains the requests of the pod."""
     fields = {"handler": "heavy", "overhead": {"podFixed": OVERHEAD}}
     path = path_of(bare.admin.apply(build_manifest("node.k8s.io/v1", "RuntimeClass", "heavy", **fields)))
@@ -127,7 +127,7 @@ def counted(message: str) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, LIMITED])
-def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting: ControlPlane, namespace: str) -> None:
+def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting, namespace):
     dice = Random(SEED)
     is_limited = namespace == LIMITED
     # For every second pod, the operator creates a worker with a master.

@@ -52,7 +52,7 @@ def iter_list_keys(kind: str, schema: Any) -> Iterator[tuple[str, tuple[str, ...
 
 
 @pytest.mark.parametrize("crd", PODS)
-def test_required_fields_and_list_keys_are_those_of_the_crd(crd: str) -> None:
+def test_required_fields_and_list_keys_are_those_of_the_crd(crd):
     objects = [*iter_objects(read_pod_schema(crd), "PodSpec")]
     theirs = {(kind, name) for kind, schema in objects for name in schema.get("required", ())}
     kinds: Mapping[str, Mapping[str, str]] = {kind: TYPES[kind] for kind, _ in objects}

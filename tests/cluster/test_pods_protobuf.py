@@ -1,6 +1,5 @@
 """Pods that the real API server sends in protobuf are equal to those in JSON."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ STATUS = {
 
 
 @pytest.fixture(scope="module")
-def with_pod(bare: ControlPlane) -> Iterator[ControlPlane]:
+def with_pod(bare):
     """A terminating pod with all fields of a status, and a pod without a status."""
     labels = {
         **dict.fromkeys(LABELLED.values(), "0123456789ab"),
@@ -96,7 +95,7 @@ def in_json(plane: ControlPlane) -> list[Any]:
     return [read_pod(each) for each in plane.admin.items(pods(NAMESPACE))]
 
 
-def test_pod_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
+def test_pod_is_equal_in_json_and_protobuf(with_pod):
     items, wanted = [*listed(with_pod).items], in_json(with_pod)
     assert [item.record for item in items] == wanted
     assert [item.name for item in items] == [NAME, "new"]
@@ -108,7 +107,7 @@ def test_pod_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
     assert [bool(each.waiting) for each in pod.containers] == [False, True, False]
 
 
-def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod: ControlPlane) -> None:
+def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod):
     """A kubelet writes the end of a log in protobuf, and can cut it inside a character."""
     path = pods(NAMESPACE, "new")
     body = with_pod.admin.request("GET", path, headers=ACCEPTED).content
@@ -125,7 +124,7 @@ def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod: ControlPlane)
     assert [item.record for item in listed(with_pod).items] == in_json(with_pod)
 
 
-def test_missing_pod_error_is_decoded_from_protobuf(with_pod: ControlPlane) -> None:
+def test_missing_pod_error_is_decoded_from_protobuf(with_pod):
     path = pods(NAMESPACE, "nothing")
     answer = with_pod.admin.request("GET", path, headers=ACCEPTED)
     assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE

@@ -17,8 +17,7 @@ from go_comparison import table
 from go_comparison.platforms import Pair, Run, Sides
 from go_comparison.scenarios import SCENARIOS
 from rig.audit import Call, calls
-from rig.backend import Backend
-from rig.control_plane import BACKEND, ControlPlane
+from rig.control_plane import BACKEND
 from rig.propeller import PropellerOptions, RealPropeller
 
 NAMESPACE = "side-by-side"
@@ -66,7 +65,7 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def compared(plane: ControlPlane, served: Backend, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+def compared(plane, served, tmp_path_factory):
     with (
         RealPropeller(plane, tmp_path_factory.mktemp("theirs"), PropellerOptions(domain="theirs")) as theirs,
         RealPropeller(
@@ -87,35 +86,33 @@ def compared(plane: ControlPlane, served: Backend, tmp_path_factory: pytest.Temp
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_both_plugins_report_the_expected_final_phases(compared: Compared, what: str) -> None:
+def test_both_plugins_report_the_expected_final_phases(compared, what):
     for each in compared.pairs[what]:
         assert ends(each) == ENDS[what]
 
 
 @pytest.mark.parametrize("what", ENDS_HERE)
-def test_task_that_hangs_with_the_stock_plugin_fails_with_ours(compared: Compared, what: str) -> None:
+def test_task_that_hangs_with_the_stock_plugin_fails_with_ours(compared, what):
     theirs, ours = compared.pairs[what]
     assert theirs.took is None, theirs.shown
     assert ends(ours) == ENDS_HERE[what]
 
 
 @pytest.mark.parametrize("what", SAID)
-def test_message_contains_replica_error_and_remedy_unlike_the_stock_plugin(
-    compared: Compared, what: str
-) -> None:
+def test_message_contains_replica_error_and_remedy_unlike_the_stock_plugin(compared, what):
     theirs, ours = (each.message for each in compared.pairs[what])
     assert [each for each in SAID[what] if each not in ours] == [], ours
     assert [each for each in SAID[what] if each not in theirs], theirs
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_final_phase_follows_the_stock_plugin_within_one_poll(compared: Compared, what: str) -> None:
+def test_final_phase_follows_the_stock_plugin_within_one_poll(compared, what):
     theirs, ours = (each.took for each in compared.pairs[what])
     assert (theirs is None) is (ours is None)
     assert ours is None or theirs is None or ours < theirs + A_POLL
 
 
-def test_server_reads_only_required_objects_from_the_api_server(compared: Compared) -> None:
+def test_server_reads_only_required_objects_from_the_api_server(compared):
     """Our server reads only the owner of a new job, an existing job, a job to delete and a failed job.
 
     It reads a failed job once to store the verdict, which counts the failure only once for several servers.
@@ -140,7 +137,7 @@ def test_server_reads_only_required_objects_from_the_api_server(compared: Compar
     assert listed["pods"] <= failed
 
 
-def test_job_is_created_once_per_attempt(compared: Compared) -> None:
+def test_job_is_created_once_per_attempt(compared):
     """Propeller may call CreateTask twice if it could not store the first result."""
     for what, (_, ours) in compared.pairs.items():
         creates = creations(ours)
@@ -148,7 +145,7 @@ def test_job_is_created_once_per_attempt(compared: Compared) -> None:
         assert set(creates) <= {HTTPStatus.CREATED, HTTPStatus.CONFLICT}, what
 
 
-def test_terminal_phase_leaves_no_running_pod(compared: Compared) -> None:
+def test_terminal_phase_leaves_no_running_pod(compared):
     running = {what: [each.running for each in pair] for what, pair in compared.pairs.items()}
     assert {ours for _, ours in running.values()} == {0}
     # Flyte's own plugin leaves a pod running, which makes this test meaningful.

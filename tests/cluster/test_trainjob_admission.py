@@ -91,7 +91,7 @@ def find_events(plane: ControlPlane, name: str) -> str:
 
 @pytest.mark.parametrize("examples", [60, pytest.param(500, marks=pytest.mark.soak)])
 @pytest.mark.timeout(1800)
-def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane: ControlPlane, examples: int) -> None:
+def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane, examples):
     plane.namespace(NAMESPACE)
     accepted = 0
     chance = Random(SEED)
@@ -105,7 +105,7 @@ def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane: ControlPla
     assert accepted > examples / 10
 
 
-def test_objects_are_stored_as_in_the_embedded_cluster(plane: ControlPlane) -> None:
+def test_objects_are_stored_as_in_the_embedded_cluster(plane):
     operator = OPERATORS["TrainJob"]
     assert operator.prerequisite is not None
     plane.namespace(STORED)

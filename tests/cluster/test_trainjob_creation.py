@@ -2,9 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from rig import backend, operator, trainer
@@ -24,7 +22,7 @@ LONGEST_DELAY = 0.25
 
 
 @pytest.fixture(scope="module")
-def plane(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(programs, tmp_path_factory):
     """An API server with the CRDs of both kinds of jobs, without controllers."""
     with ControlPlane(tmp_path_factory.mktemp("both"), Options(controllers=False)) as plane:
         plane.crds([*operator.crds(), *trainer.list_crds()])
@@ -35,9 +33,7 @@ def plane(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(25, marks=pytest.mark.soak)])
 @pytest.mark.timeout(900)
-def test_server_kill_neither_loses_nor_duplicates_a_job(
-    plane: ControlPlane, tmp_path: Path, rounds: int
-) -> None:
+def test_server_kill_neither_loses_nor_duplicates_a_job(plane, tmp_path, rounds):
     servers = []
     for dialect in DIALECTS:
         folder = tmp_path / dialect

@@ -1,13 +1,12 @@
 """TrainJobs in a queue of the real Kueue, with the real Trainer; only the pods are simulated."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from rig import fake_nodes, kueue, scheduling, trainer
-from rig.backend import Backend
-from rig.caller import Caller, CallerAttempt, Shape
+from rig.caller import CallerAttempt, Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_for
@@ -20,13 +19,13 @@ SETTINGS = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "team"}}}
 
 
 @pytest.fixture(scope="module", params=[kueue.OLDER, kueue.NEWER])
-def release(request: pytest.FixtureRequest) -> str:
+def release(request):
     found: str = request.param
     return found
 
 
 @pytest.fixture(scope="module")
-def plane(programs: None, release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(programs, release, tmp_path_factory):
     """A control plane with Trainer and with Kueue, whose queue has the CPUs of one job on one node."""
     flavor, queue = kueue.quota("all", {"cpu": "2", "memory": "10Gi"})
     flavor["spec"] = {"nodeLabels": SELECTOR}
@@ -52,9 +51,7 @@ def list_warnings(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[str]:
     return [each["reason"] for each in found if each["source"]["component"] == "kfpytorch"]
 
 
-def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
-    plane: ControlPlane, caller: Caller, release: str
-) -> None:
+def test_node_selector_reaches_the_pods_or_its_loss_is_reported(plane, caller, release):
     attempt = caller.create(shape=Shape(workers=1, annotations={RUN: "10s"}))
     caller.wait_for(attempt, "RUNNING")
     selectors = [each["spec"].get("nodeSelector") for each in list_pods(plane, attempt).values()]
@@ -71,9 +68,7 @@ def test_node_selector_reaches_the_pods_or_its_loss_is_reported(
     caller.wait_for(attempt, "SUCCEEDED")
 
 
-def test_cancelled_job_stays_failed_and_releases_its_quota(
-    plane: ControlPlane, caller: Caller, served: Backend
-) -> None:
+def test_cancelled_job_stays_failed_and_releases_its_quota(plane, caller, served):
     # The end of its pods would restart this job, so it is ended by a suspension.
     first = caller.create(shape=Shape(workers=1, run_policy={"backoffLimit": 1}))
     caller.wait_for(first, "RUNNING")
@@ -90,7 +85,7 @@ def test_cancelled_job_stays_failed_and_releases_its_quota(
     assert caller.get(first).phase == "FAILED"
 
 
-def test_cancelled_job_leaves_its_queue(plane: ControlPlane, caller: Caller, served: Backend) -> None:
+def test_cancelled_job_leaves_its_queue(plane, caller, served):
     first = caller.create(shape=Shape(workers=1))
     caller.wait_for(first, "RUNNING")
     second = caller.create(shape=Shape(workers=1))

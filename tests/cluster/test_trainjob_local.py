@@ -19,7 +19,7 @@ def run_locally(workflow: str, env: Mapping[str, str], *inputs: str) -> subproce
 
 
 @pytest.fixture(scope="module")
-def open_mpi(mpi_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def open_mpi(mpi_packages, tmp_path_factory):
     """The variables with which the unpacked Open MPI runs."""
     root = mpi_packages / "usr"
     programs = tmp_path_factory.mktemp("programs")
@@ -33,7 +33,7 @@ def open_mpi(mpi_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Ma
     }
 
 
-def test_mpi_ranks_reduce(open_mpi: Mapping[str, str]) -> None:
+def test_mpi_ranks_reduce(open_mpi):
     # A local run ignores the nodes of the environment.
     env = {**open_mpi, "OMPI_MCA_orte_default_hostfile": "/absent"}
     done = run_locally("reduces_with_mpi", env, "--value", "3")
@@ -42,20 +42,20 @@ def test_mpi_ranks_reduce(open_mpi: Mapping[str, str]) -> None:
     assert "4 ranks under mpirun on this machine" in done.stderr
 
 
-def test_failed_mpi_rank_is_reported_with_its_line(open_mpi: Mapping[str, str]) -> None:
+def test_failed_mpi_rank_is_reported_with_its_line(open_mpi):
     done = run_locally("reduces_with_mpi", open_mpi, "--value", "-1")
     assert done.returncode == 1
     assert "failed on rank 3" in done.stderr
     assert "ValueError: the learning rate is negative" in done.stderr
 
 
-def test_missing_open_mpi_is_reported_with_the_packages_to_install(tmp_path: Path) -> None:
+def test_missing_open_mpi_is_reported_with_the_packages_to_install(tmp_path):
     done = run_locally("reduces_with_mpi", {"PATH": str(tmp_path)}, "--value", "3")
     assert done.returncode == 1
     assert all(each in done.stderr for each in ("apt install openmpi-bin", "pip install mpi4py"))
 
 
-def test_jax_processes_reduce() -> None:
+def test_jax_processes_reduce():
     packages = find_packages("jax")
     env = {
         "JAX_PLATFORMS": "cpu",

@@ -13,11 +13,9 @@ import pytest
 import training_tasks
 from rig import images, trainer
 from rig.api import build_manifest, pods
-from rig.backend import Backend
-from rig.control_plane import ControlPlane
 from rig.namespaces import GATEWAY
 from rig.process import wait_for
-from rig.propeller import IMAGE, NAMESPACE, RealExecution, RealPropeller, list_owned
+from rig.propeller import IMAGE, NAMESPACE, RealExecution, list_owned
 from rig.real_cluster import RealCluster
 from rig.stores import S3, add_volume
 from rig.tools import find_packages
@@ -37,14 +35,14 @@ SETTINGS = {"kfpytorch": {"dialect": "trainjob", "max-disruptions": 2 * ROUNDS}}
 
 
 @pytest.fixture(scope="module")
-def plane(cluster: RealCluster) -> ControlPlane:
+def plane(cluster):
     """The control plane of a cluster with both operators."""
     trainer.start(cluster.plane)
     return cluster.plane
 
 
 @pytest.fixture(scope="module")
-def image(cluster: RealCluster) -> str:
+def image(cluster):
     python, programs = images.python(), create_environment(cluster.shared / "environment") / "bin"
     environment = {**python.environment, "PATH": f"{programs}:{python.environment['PATH']}"}
     image = replace(python, names=["pip:1"], environment=environment)
@@ -52,9 +50,7 @@ def image(cluster: RealCluster) -> str:
     return "pip:1"
 
 
-def test_each_node_installs_the_packages_of_the_task(
-    propeller: RealPropeller, image: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_node_installs_the_packages_of_the_task(propeller, image, folder, monkeypatch):
     wheel = build_wheel(folder, "tiny_one", "1.2")
     packages = TrainJob(packages=[f"tiny_one @ file://{wheel}"])
     config = PyTorch(worker=Worker(replicas=1), train_job=packages)
@@ -63,7 +59,7 @@ def test_each_node_installs_the_packages_of_the_task(
     assert propeller.wait_for_outputs(execution) == {"o0": "1.2"}
 
 
-def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, served: Backend) -> None:
+def test_packages_of_a_runtime_are_those_of_its_image(cluster, served):
     cluster.admin.apply(trainer.build_runtime("tests", IMAGE))
     found = client.get_runtime_packages("tests", namespace=NAMESPACE, server=str(served.state))
     assert found.python.startswith("3.")
@@ -72,9 +68,7 @@ def test_packages_of_a_runtime_are_those_of_its_image(cluster: RealCluster, serv
     assert [each for each in left if each.startswith("packages-")] == []
 
 
-def test_logs_of_three_nodes_show_six_ranks(
-    cluster: RealCluster, propeller: RealPropeller, served: Backend
-) -> None:
+def test_logs_of_three_nodes_show_six_ranks(cluster, propeller, served):
     execution = propeller.start(training_tasks.shows_the_ranks)
     assert propeller.wait_for_outputs(execution) == {"o0": 6}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
@@ -93,9 +87,7 @@ def test_logs_of_three_nodes_show_six_ranks(
     assert sorted(ranks) == [*range(6)]
 
 
-def test_elastic_job_grows_and_survives_a_lost_node(
-    cluster: RealCluster, propeller: RealPropeller, folder: Path
-) -> None:
+def test_elastic_job_grows_and_survives_a_lost_node(cluster, propeller, folder):
     stop_file = folder / "grown"
     set_unschedulable(cluster, "node-2", unschedulable=True)
     try:
@@ -119,9 +111,7 @@ def test_elastic_job_grows_and_survives_a_lost_node(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_repeated_drains_cost_no_attempt(
-    cluster: RealCluster, propeller: RealPropeller, folder: Path
-) -> None:
+def test_repeated_drains_cost_no_attempt(cluster, propeller, folder):
     stop_file = folder / "drained"
     execution = propeller.start(training_tasks.reduces_until, stop_file=str(stop_file))
     wait_for_size(stop_file, 2)
@@ -147,27 +137,27 @@ def count_restarts(cluster: RealCluster, execution: RealExecution) -> int:
 
 
 @pytest.fixture(scope="module")
-def jax(cluster: RealCluster) -> str:
+def jax(cluster):
     """The folder of the packages of jax, which the containers can read."""
     packages = cluster.shared / "jax"
     shutil.copytree(find_packages("jax"), packages, copy_function=os.link)
     return str(packages)
 
 
-def test_jax_processes_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller, jax: str) -> None:
+def test_jax_processes_on_two_nodes_reduce(cluster, propeller, jax):
     execution = propeller.start(training_tasks.reduces_with_jax, value=3, packages=jax)
     assert propeller.wait_for_outputs(execution) == {"o0": 18}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
     assert {each["spec"]["nodeName"] for each in ended} == {"node-1", "node-2"}
 
 
-def test_failed_jax_process_does_not_wait_for_the_others(propeller: RealPropeller, jax: str) -> None:
+def test_failed_jax_process_does_not_wait_for_the_others(propeller, jax):
     execution = propeller.start(training_tasks.reduces_with_jax, value=-1, packages=jax)
     error = propeller.wait_for_failure(execution)
     assert "rank 2 (node-1) failed: ValueError: the learning rate is negative" in error
 
 
-def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealPropeller) -> None:
+def test_mpi_ranks_on_two_nodes_reduce(cluster, propeller):
     execution = propeller.start(training_tasks.reduces_with_mpi, images.MPI, value=3)
     assert propeller.wait_for_outputs(execution) == {"o0": 18}
     ended = list_owned(cluster.admin, pods(NAMESPACE), execution)
@@ -179,7 +169,7 @@ def test_mpi_ranks_on_two_nodes_reduce(cluster: RealCluster, propeller: RealProp
 
 
 @pytest.mark.soak
-def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller: RealPropeller) -> None:
+def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller):
     execution = propeller.start(training_tasks.reduces_with_mpi, images.MPI, value=-1)
     assert "ValueError: the learning rate is negative" in propeller.wait_for_failure(execution)
 
@@ -205,9 +195,7 @@ def load_initializers(cluster: RealCluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def data(
-    cluster: RealCluster, propeller: RealPropeller, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def data(cluster, propeller, tmp_path_factory):
     """Nodes with the images of Trainer's initializers, and a data set and a model in an S3 store."""
     load_initializers(cluster)
     with S3(tmp_path_factory.mktemp("data"), cluster.plane.place) as store:
@@ -218,9 +206,7 @@ def data(
         yield
 
 
-def test_nodes_train_with_the_data_that_initializers_have_loaded(
-    cluster: RealCluster, propeller: RealPropeller, folder: Path, data: None
-) -> None:
+def test_nodes_train_with_the_data_that_initializers_have_loaded(cluster, propeller, folder, data):
     add_volume(cluster.admin, "data", folder / "data")
     execution = propeller.start(training_tasks.reads_loaded_data)
     assert propeller.wait_for_outputs(execution) == {"o0": 84}
@@ -233,9 +219,7 @@ def test_nodes_train_with_the_data_that_initializers_have_loaded(
     assert nodes == {"node-1", "node-2"}
 
 
-def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(
-    cluster: RealCluster, propeller: RealPropeller, folder: Path, data: None
-) -> None:
+def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(cluster, propeller, folder, data):
     add_volume(cluster.admin, "absent-data", folder / "absent-data")
     execution = propeller.start(training_tasks.loads_absent_data)
     error = propeller.wait_for_failure(execution)

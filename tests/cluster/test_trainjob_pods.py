@@ -43,9 +43,7 @@ def start(plane: ControlPlane, caller: Caller, shape: Shape) -> tuple[CallerAtte
     return attempt, PlayedJob(plane.admin, NAMESPACE, attempt.job)
 
 
-def test_job_succeeds_and_its_objects_are_deleted(
-    plane: ControlPlane, caller: Caller, served: Backend
-) -> None:
+def test_job_succeeds_and_its_objects_are_deleted(plane, caller, served):
     attempt = caller.create(shape=Shape(workers=2, annotations={RUN: "15s"}))
     caller.wait_for(attempt, "RUNNING", part="3 of 3 replicas ready")
     job, runtime = (f"{path}/{attempt.job}" for path in PATHS)
@@ -72,7 +70,7 @@ def test_job_succeeds_and_its_objects_are_deleted(
         plane.admin.wait_until_gone(path)
 
 
-def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller: Caller) -> None:
+def test_disruptions_up_to_the_limit_cost_no_attempt(plane, caller):
     attempt, job = start(plane, caller, Shape(workers=1))
     for _ in range(MOST_DISRUPTIONS):
         job.run(*NODES)
@@ -87,9 +85,7 @@ def test_disruptions_up_to_the_limit_cost_no_attempt(plane: ControlPlane, caller
     wait_for(lambda: job.pods, lambda found: not found)
 
 
-def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
-    plane: ControlPlane, caller: Caller
-) -> None:
+def test_pod_failure_rule_fails_the_task_before_the_restart_limit(plane, caller):
     rules = [{"action": "FailJob", "exitCodes": [42]}, {"action": "Ignore", "exitCodes": [43]}]
     shape = Shape(workers=1, custom=trainer.build_options(maxRestarts=3, podFailurePolicy=rules))
     attempt, job = start(plane, caller, shape)
@@ -111,7 +107,7 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(
     )
 
 
-def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, caller: Caller) -> None:
+def test_success_policy_ends_the_job_after_the_first_node(plane, caller):
     shape = Shape(workers=1, custom=trainer.build_options(successPolicy={"succeededIndexes": "0"}))
     attempt, job = start(plane, caller, shape)
     job.run(*NODES)
@@ -121,7 +117,7 @@ def test_success_policy_ends_the_job_after_the_first_node(plane: ControlPlane, c
     wait_for(lambda: job.pods, lambda found: set(found) <= {"node-0"})
 
 
-def test_elastic_job_succeeds_without_unscheduled_nodes(plane: ControlPlane, caller: Caller) -> None:
+def test_elastic_job_succeeds_without_unscheduled_nodes(plane, caller):
     attempt, job = start(plane, caller, Shape(custom=ELASTIC, gpus=4))
     placed = wait_for(lambda: job.placed, lambda found: len(found) == 4)
     job.run(*placed)
@@ -169,9 +165,7 @@ def list_mounts(pod: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     ]
 
 
-def test_nodes_start_as_a_gang_after_the_data_is_loaded(
-    plane: ControlPlane, served: Backend, tmp_path: Path
-) -> None:
+def test_nodes_start_as_a_gang_after_the_data_is_loaded(plane, served, tmp_path):
     """The volume belongs to the job, and is deleted with it."""
     settings = {"kfpytorch": {"dialect": "trainjob", "gang": GANG}}
     with (
@@ -243,9 +237,7 @@ def add_runtime(plane: ControlPlane) -> None:
     plane.admin.apply(runtime)
 
 
-def test_named_runtime_is_patched_and_loads_the_data_before_its_nodes(
-    plane: ControlPlane, caller: Caller
-) -> None:
+def test_named_runtime_is_patched_and_loads_the_data_before_its_nodes(plane, caller):
     add_runtime(plane)
     attempt, job = start_with_volume(plane, caller, runtime="loading", dataset={"uri": "s3://data/digits"})
     loader = LOADERS[0]

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from rig import trainer
 from rig.api import pods
-from rig.backend import Backend
-from rig.caller import Caller, Shape
+from rig.caller import Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import run_command, wait_for
@@ -63,7 +62,7 @@ def set_phase(plane: ControlPlane, phase: str) -> None:
         plane.admin.patch(f"{pods(NAMESPACE, pod['metadata']['name'])}/status", {"status": {"phase": phase}})
 
 
-def test_sdk_lists_reads_and_waits_for_our_jobs(plane: ControlPlane, caller: Caller, tmp_path: Path) -> None:
+def test_sdk_lists_reads_and_waits_for_our_jobs(plane, caller, tmp_path):
     shape = Shape(workers=1, annotations={BY_HAND: "yes"})
     names = sorted(caller.create(shape=shape).job for _ in range(JOBS))
     wait_for(lambda: len(list_pods(plane)), lambda count: count == JOBS * len(NODES))
@@ -89,7 +88,7 @@ def test_sdk_lists_reads_and_waits_for_our_jobs(plane: ControlPlane, caller: Cal
 
 
 @pytest.fixture(scope="module")
-def trained(plane: ControlPlane, served: Backend) -> dict[str, Any]:
+def trained(plane, served):
     """The job that the SDK has created from a shipped runtime, and the runtimes that it lists."""
     plane.namespace(SDK_NAMESPACE)
     for runtime in trainer.list_runtimes():
@@ -100,9 +99,7 @@ def trained(plane: ControlPlane, served: Backend) -> dict[str, Any]:
     return found
 
 
-def test_sdk_job_is_listed_and_cannot_be_cancelled(
-    plane: ControlPlane, served: Backend, trained: dict[str, Any]
-) -> None:
+def test_sdk_job_is_listed_and_cannot_be_cancelled(plane, served, trained):
     name = trained["job"]
     assert name not in {each.name for each in client.list_jobs(server=str(served.state))}
 
@@ -121,7 +118,7 @@ def test_sdk_job_is_listed_and_cannot_be_cancelled(
     assert "annotations" not in stored["metadata"]
 
 
-def test_server_lists_the_same_runtimes_as_the_sdk(served: Backend, trained: dict[str, Any]) -> None:
+def test_server_lists_the_same_runtimes_as_the_sdk(served, trained):
     found = client.list_runtimes(namespace=SDK_NAMESPACE, server=str(served.state))
     assert {each.name for each in found} >= SHIPPED
     assert trained["runtimes"] == {

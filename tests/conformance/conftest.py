@@ -20,13 +20,13 @@ CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fly
 
 
 @pytest.fixture(scope="session")
-def upstream() -> Path:
+def upstream():
     """Return the path of a virtual environment that contains upstream's package."""
     return find_environment()
 
 
 @pytest.fixture
-def upstream_tests(upstream: Path, tmp_path: Path) -> Path:
+def upstream_tests(upstream, tmp_path):
     """Unpack upstream's own tests and return their directory."""
     (archive,) = (upstream / "source").glob("*.tar.gz")
     with tarfile.open(archive) as source:
@@ -35,7 +35,7 @@ def upstream_tests(upstream: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def go_plugin() -> Path:
+def go_plugin():
     """Return the path of the program that calls Flyte's Go plugin. A build takes minutes."""
     key = hashlib.sha256(b"".join(source.read_bytes() for source in GO_SOURCES)).hexdigest()[:16]
     program = CACHES / f"goplugin-{key}" / "goplugin"

@@ -50,17 +50,17 @@ def render(lines: Iterable[Json]) -> list[Json]:
 
 
 @pytest.fixture(scope="module")
-def tasks() -> list[Json]:
+def tasks():
     return cases(CASES)
 
 
 @pytest.fixture(scope="module")
-def theirs(go_plugin: Path, tasks: list[Json]) -> dict[str, Json]:
+def theirs(go_plugin, tasks):
     return {answer["id"]: answer for answer in query_peer([go_plugin], tasks)}
 
 
 @pytest.fixture(scope="module")
-def registered_differences(tasks: list[Json], theirs: dict[str, Json]) -> list[Found]:
+def registered_differences(tasks, theirs):
     return list(differences_of(tasks, theirs))
 
 
@@ -73,21 +73,17 @@ def unexplained(found: list[Found]) -> list[str]:
     return [str(each) for each in found if explanation(each) is None][:SHOWN]
 
 
-def test_most_tasks_are_built_by_both_plugins(
-    tasks: list[Json], theirs: dict[str, Json], registered_differences: list[Found]
-) -> None:
+def test_most_tasks_are_built_by_both_plugins(tasks, theirs, registered_differences):
     refused = {found.case["id"] for found in registered_differences if found.path.startswith("refused")}
     built = [task for task in tasks if "manifest" in theirs[task["id"]] and task["id"] not in refused]
     assert len(built) > 0.7 * len(tasks)
 
 
-def test_registered_task_becomes_the_same_job(registered_differences: list[Found]) -> None:
+def test_registered_task_becomes_the_same_job(registered_differences):
     assert unexplained(registered_differences) == []
 
 
-def test_task_sent_by_propeller_becomes_the_same_job(
-    go_plugin: Path, tasks: list[Json], theirs: dict[str, Json]
-) -> None:
+def test_task_sent_by_propeller_becomes_the_same_job(go_plugin, tasks, theirs):
     """Compare the tasks in the form in which FlytePropeller sends them; it never sends some of them."""
     sent = zip(tasks, query_peer([go_plugin, "--arrival"], tasks), strict=True)
     arrived = [{**task, "template": sending["template"]} for task, sending in sent if "template" in sending]
@@ -98,7 +94,7 @@ def written() -> dict[str, tuple[str, int]]:
     return {entry["name"]: (entry["path"], int(entry["count"])) for entry in ENTRY.finditer(PAGE.read_text())}
 
 
-def test_each_listed_difference_is_on_the_page_with_its_section_and_path() -> None:
+def test_each_listed_difference_is_on_the_page_with_its_section_and_path():
     sections = [name for line in HEADING.findall(PAGE.read_text()) for name in line.split(", ")]
     assert sorted(sections) == sorted([*DIFFERENCES, *phases.DIFFERENCES])
     paths = {name: entry.path for name, entry in DIFFERENCES.items()}
@@ -120,7 +116,7 @@ def test_each_listed_difference_applies_as_often_as_the_page_states(
 
 
 @pytest.fixture(scope="module")
-def phase_differences(go_plugin: Path) -> list[phases.GoPhase]:
+def phase_differences(go_plugin):
     judged = [case for case in phases.cases() if case.get("job")]
     asked = [{"id": case["id"], "job": case["job"]} for case in judged]
     answers = query_peer([go_plugin, "--phase"], asked)
@@ -128,13 +124,13 @@ def phase_differences(go_plugin: Path) -> list[phases.GoPhase]:
     return [each for case, answer in pairs for each in phases.differs(case, answer)]
 
 
-def test_job_has_the_same_phase_except_listed_differences(phase_differences: list[phases.GoPhase]) -> None:
+def test_job_has_the_same_phase_except_listed_differences(phase_differences):
     assert [str(each) for each in phase_differences if phases.explanation(each) is None][:SHOWN] == []
 
 
 def test_each_listed_phase_applies_as_often_as_the_page_states(
-    phase_differences: list[phases.GoPhase],
-) -> None:
+    phase_differences,
+):
     counts = Counter(phases.explanation(each) for each in phase_differences)
     assert [name for name in phases.DIFFERENCES if not counts[name]] == []
     listed = {name: int(count) for name, count in PHASE_ENTRY.findall(PAGE.read_text())}

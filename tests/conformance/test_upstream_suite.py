@@ -4,13 +4,12 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from e2e.propeller_flow import conftest as roads
 from e2e.propeller_flow import plain_tasks
-from e2e.propeller_flow.conftest import Road, wait_for_outcome
+from e2e.propeller_flow.conftest import wait_for_outcome
 
 pytestmark = [pytest.mark.conformance, pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -31,11 +30,11 @@ def failures(tests: Path, *selected: str, **environment: str) -> set[str]:
     return {str(case.get("name")) for case in cases if len(case) and case[0].tag != "system-out"}
 
 
-def test_upstream_suite_passes_except_for_pickled_modules(upstream_tests: Path) -> None:
+def test_upstream_suite_passes_except_for_pickled_modules(upstream_tests):
     assert failures(upstream_tests) <= NEED_PICKLED_MODULES
 
 
-def test_end_to_end_tests_pass_when_torch_loads_pickled_modules(upstream_tests: Path) -> None:
+def test_end_to_end_tests_pass_when_torch_loads_pickled_modules(upstream_tests):
     permitted = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
     assert failures(upstream_tests, "-k", "test_end_to_end", **permitted) == set()
 
@@ -43,9 +42,7 @@ def test_end_to_end_tests_pass_when_torch_loads_pickled_modules(upstream_tests: 
 serve = roads.serve
 
 
-def test_image_with_the_upstream_plugin_runs_with_our_backend(
-    serve: Callable[..., Road], upstream: Path
-) -> None:
+def test_image_with_the_upstream_plugin_runs_with_our_backend(serve, upstream):
     """Run tasks from both images. Output `o1` is the path of the package that ran."""
     road = serve("--images", f"upstream:1={upstream}", "--images", f"image:1={sys.prefix}")
     started = [

@@ -180,9 +180,7 @@ def answers(python: Path, package: Path, cases: list[dict[str, Any]], folder: Pa
 
 
 @pytest.mark.parametrize("cases", [accepted(CASES), refused()], ids=["accepted", "refused"])
-def test_task_is_serialized_identically_to_upstream(
-    cases: list[dict[str, Any]], upstream: Path, tmp_path: Path
-) -> None:
+def test_task_is_serialized_identically_to_upstream(cases, upstream, tmp_path):
     (installed,) = upstream.glob("lib/python*/site-packages")
     theirs = answers(upstream / "bin" / "python", installed, cases, tmp_path / "upstream")
     ours = answers(Path(sys.executable), ROOT, cases, tmp_path / "ours")

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from pathlib import Path
 
 import grpc
 import pytest
@@ -22,17 +21,17 @@ from backend_plugin.shell.reconciliation_queue import DELAY_SECONDS, Reconciliat
 NAME = ObjectName(namespace="ns", name="j")
 
 
-def build_cluster() -> ScriptedCluster:
+def build_cluster():
     cluster = ScriptedCluster()
     cluster.apply({"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "j"}})
     return cluster
 
 
-def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
+def test_deletion_interrupted_by_the_end_of_its_loop_is_completed():
     cluster = build_cluster()
     orders, begun = BackgroundOperations(Metrics()), asyncio.Event()
 
-    async def life() -> None:
+    async def life():
         try:
             begun.set()
             await asyncio.Event().wait()
@@ -40,7 +39,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
             asyncio.get_running_loop().call_later(0.3, setattr, cluster, "away", False)
             await orders.resubmit_deletions(20)
 
-    async def hosted() -> None:
+    async def hosted():
         """Return while tasks are running, as flytekit's server does: `asyncio.run` cancels all of them."""
         cluster.away = True
         tasks.add(asyncio.create_task(life()))
@@ -55,7 +54,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed() -> None:
     assert len(orders) == 0
 
 
-async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch):
     monkeypatch.setattr(background_operations, "FIRST_PAUSE", 600.0)  # Longer than the test.
     cluster = build_cluster()
     orders = BackgroundOperations(Metrics())
@@ -67,7 +66,7 @@ async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch: py
     assert cluster.objects == {}
 
 
-async def test_cancelled_drain_cancels_the_operations() -> None:
+async def test_cancelled_drain_cancels_the_operations():
     orders = BackgroundOperations(Metrics())
     orders.submit(("delete_job", NAME), asyncio.Event().wait, {})  # type: ignore[arg-type]
     settling = asyncio.create_task(orders.drain(60, 60))
@@ -77,10 +76,10 @@ async def test_cancelled_drain_cancels_the_operations() -> None:
     assert len(orders) == 0
 
 
-async def test_drain_waits_for_an_operation_that_was_cancelled_before() -> None:
+async def test_drain_waits_for_an_operation_that_was_cancelled_before():
     ended = []
 
-    async def clean_up_slowly() -> None:
+    async def clean_up_slowly():
         try:
             await asyncio.Event().wait()
         finally:
@@ -101,7 +100,7 @@ async def test_drain_waits_for_an_operation_that_was_cancelled_before() -> None:
 FIRST, SECOND = CachedJob("ns", "first"), CachedJob("ns", "second")
 
 
-async def test_ended_reconciler_checks_no_job(tmp_path: Path) -> None:
+async def test_ended_reconciler_checks_no_job(tmp_path):
     async with ready_server(tmp_path) as served:
         name = served.run(await served.create())
         (entry,) = served.cache
@@ -113,7 +112,7 @@ async def test_ended_reconciler_checks_no_job(tmp_path: Path) -> None:
     assert entry.logged_phase is Phase.RUNNING
 
 
-async def test_job_that_is_due_several_times_is_reconciled_once() -> None:
+async def test_job_that_is_due_several_times_is_reconciled_once():
     reconciled: list[CachedJob] = []
     queue = ReconciliationQueue(reconciled.append)
     queue.add_later(SECOND, 3_600)
@@ -136,24 +135,24 @@ WORD = "deleted 0.3 s ago, but still present; its finalizers: example.com/audit,
 class Keeping(ScriptedCluster):
     """A cluster in which every job has finalizers until `let_go` is called."""
 
-    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
+    async def delete(self, name, *, awaited=False):
         await self._record_call("delete")
         if (stored := self._find("PyTorchJob", name)) is not None:
             keeps = {"finalizers": ["example.com/audit", "example.com/bill"], "deletionTimestamp": ago(0)}
             self.apply({**stored, "metadata": {**stored["metadata"], **keeps}})
 
-    def let_go(self, name: str) -> None:
+    def let_go(self, name):
         self.remove("PyTorchJob", NAMESPACE, name)
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch):
     """Shorten the delay before a remaining job is reported, and the time of a DeleteTask call."""
     monkeypatch.setattr(job_deleter, "LEAVING", (0.1, 0.2))
     monkeypatch.setattr(job_deleter, "DELETE_CALL", 0.1)
 
 
-def list_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_messages(caplog):
     return [each.message for each in caplog.records if each.levelno >= logging.WARNING]
 
 
@@ -211,7 +210,7 @@ class Full(ScriptedCluster):
 
     is_full = True
 
-    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
+    async def delete(self, name, *, awaited=False):
         if self.is_full:
             self.calls.append("delete")
             raise NotDurable("the cluster's state cannot be written: database or disk is full")

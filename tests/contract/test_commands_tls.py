@@ -1,14 +1,12 @@
 """The commands against servers with TLS: their options, and the message for each kind of failure."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from certificates import Authority
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from served_jobs import FewNodes, a_job, serving_jobs
 
 from backend_plugin import client
@@ -22,7 +20,7 @@ Port = Callable[..., int]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A directory with the files of two authorities, and no server of this user."""
     for name in (client.SERVER, client.TOKEN, *FILES.values()):
         monkeypatch.delenv(name, raising=False)
@@ -36,11 +34,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def serve(folder: Path) -> Iterator[Port]:
+def serve(folder):
     """Start a server with one job; return its port."""
     with contextlib.ExitStack() as stack:
 
-        def start(*, tls: bool = True, token: str | None = None, **certificate: Any) -> int:
+        def start(*, tls=True, token=None, **certificate):
             credentials = build_server_credentials(OURS.issue_server(folder, **certificate)) if tls else None
             serving = serving_jobs(token=token, nodes=FewNodes("node-0"), credentials=credentials)
             served = stack.enter_context(serving)
@@ -50,11 +48,11 @@ def serve(folder: Path) -> Iterator[Port]:
         yield start
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments):
     return CliRunner().invoke(kfpytorch, arguments)
 
 
-def fail(*arguments: str) -> str:
+def fail(*arguments):
     """Return the message of a command that fails because of the connection."""
     result = run("jobs", *arguments)
     assert (result.exit_code, result.stdout) == (1, ""), result.output
@@ -81,7 +79,7 @@ def test_options_set_all_credentials(serve: Port, arguments: tuple[str, ...], sc
     assert (result.exit_code, expected[1] in result.stderr) == (expected[0], True), result.output
 
 
-def test_environment_sets_all_credentials(serve: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_all_credentials(serve, monkeypatch):
     monkeypatch.setenv(client.SERVER, f"grpcs://127.0.0.1:{serve(mutual=True, token='open-sesame')}")
     monkeypatch.setenv(client.TOKEN, "open-sesame\n")  # The newline is ignored.
     for name, value in (("ca", "ours.crt"), ("cert", "ours-client.crt"), ("key", "ours-client.key")):
@@ -126,7 +124,7 @@ def test_failed_connection_is_explained_with_its_remedy(serve, how, address, opt
         ((*CA, "--cert", "ours-client.crt", "--key", "others-client.key"), "key values mismatch"),
     ],
 )
-def test_unusable_credential_file_is_reported(serve: Port, files: tuple[str, ...], named: str) -> None:
+def test_unusable_credential_file_is_reported(serve, files, named):
     assert named in fail("--server", f"grpcs://127.0.0.1:{serve()}", *files)
 
 
@@ -140,7 +138,7 @@ def test_option_completes_the_key_pair_of_the_environment(serve, monkeypatch, na
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_certificate_without_its_key_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_without_its_key_is_rejected(folder, monkeypatch):
     result = run("jobs", "--server", "127.0.0.1:1", "--cert", "ours-client.crt")
     assert (result.exit_code, "--cert and --key belong together" in result.stderr) == (2, True)
     monkeypatch.setenv(FILES["cert"], "ours-client.crt")
@@ -155,5 +153,5 @@ def test_address_without_a_port_is_rejected(folder, address, monkeypatch):
     assert f"{address} has no port; write HOST:PORT" in fail()
 
 
-def test_unknown_host_is_reported(folder: Path) -> None:
+def test_unknown_host_is_reported(folder):
     assert "the DNS has no server.invalid" in fail("--server", "server.invalid:8000")

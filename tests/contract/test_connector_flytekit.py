@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,12 +20,12 @@ MODULE = "backend_plugin.flytekit_connector"
 CATEGORY = admin.TaskCategory(name="pytorch", version=1)
 
 
-def environ(state: Path, **variables: str) -> dict[str, str]:
+def environ(state, **variables):
     ours = {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
     return {**ours, "KFPYTORCH_STATE_DIR": str(state), **variables}
 
 
-def stop(process: "subprocess.Popen[str]") -> None:
+def stop(process):
     """Interrupt flytekit's server, again if it continues.
 
     flytekit's handler of SIGINT raises SystemExit at any point of the main thread. Python ignores an
@@ -42,7 +41,7 @@ def stop(process: "subprocess.Popen[str]") -> None:
 
 
 @contextmanager
-def hosted(state: Path) -> Iterator[grpc.Channel]:
+def hosted(state):
     command = [sys.executable, str(SERVER), MODULE]
     env = environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true", KFPYTORCH_PORT="0")
     with (
@@ -59,21 +58,21 @@ def hosted(state: Path) -> Iterator[grpc.Channel]:
             stop(process)
 
 
-def phase(stub: AsyncAgentServiceStub, reference: bytes) -> str:
+def phase(stub, reference):
     request = admin.GetTaskRequest(resource_meta=reference, task_category=CATEGORY)
     return TaskExecution.Phase.Name(stub.GetTask(request, timeout=60).resource.phase)
 
 
-def wait_for_phase(stub: AsyncAgentServiceStub, reference: bytes, wanted: str) -> None:
+def wait_for_phase(stub, reference, wanted):
     asyncio.run(wait_until(lambda: phase(stub, reference) == wanted))
 
 
 @pytest.mark.timeout(180)
-def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> None:
+def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path):
     mark = tmp_path / "ran"
     container = {"image": "any", "command": ["/bin/sh", "-c", f"echo >> {mark}; exec sleep $SECONDS_TO_RUN"]}
 
-    def create(stub: AsyncAgentServiceStub, execution: str, seconds: int) -> bytes:
+    def create(stub, execution, seconds):
         env = [{"key": "SECONDS_TO_RUN", "value": str(seconds)}]
         prefix = f"file://{tmp_path}/{execution}/n0/data/0"
         request = build_creation(0, execution, output_prefix=prefix, container={**container, "env": env})
@@ -96,7 +95,7 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path: Path) -> N
     assert "port has no effect here: flytekit's server has its own" in (tmp_path / "state.log").read_text()
 
 
-def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp_path: Path) -> None:
+def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp_path):
     command, env = [sys.executable, "-c", f"import {MODULE}"], environ(tmp_path / "state")
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     assert done.returncode == 1

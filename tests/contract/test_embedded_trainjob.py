@@ -1,11 +1,8 @@
 """TrainJobs in an embedded cluster, through the connector, with real processes."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 from serving import NAMESPACE, Served, is_phase, serving
@@ -14,7 +11,6 @@ from wheels import build_wheel, create_environment
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.core.observed import Pod
 from backend_plugin.core.runtimes import PackageJob
 from backend_plugin.embedded.cluster import EmbeddedCluster
 from backend_plugin.embedded.node_controller import NodeController
@@ -33,40 +29,40 @@ class Jobs:
     cluster: EmbeddedCluster
     served: Served
 
-    async def create(self, command: str, workers: int = 1, **custom: Any) -> bytes:
+    async def create(self, command, workers=1, **custom):
         container = {"image": "i", "command": ["/bin/sh", "-c", command]}
         return await self.served.create(workers=workers, container=container, options=custom)
 
-    async def wait_for_phase(self, reference: bytes, phase: str) -> None:
+    async def wait_for_phase(self, reference, phase):
         await wait_until(lambda: is_phase(self.served, reference, phase), PATIENCE)
 
     @property
-    def pods(self) -> list[Pod]:
+    def pods(self):
         (entry,) = self.served.cache
         return sorted(entry.pods, key=lambda pod: (pod.attempt, pod.index))
 
-    async def wait_for_pods(self, found: Callable[[list[Pod]], object]) -> list[Pod]:
+    async def wait_for_pods(self, found):
         await wait_until(lambda: len(list(self.served.cache)) == 1 and bool(found(self.pods)), PATIENCE)
         return self.pods
 
-    async def fail(self, command: str, **custom: Any) -> str:
+    async def fail(self, command, **custom):
         """Create a job, and return the first line of its message when it has failed."""
         reference = await self.create(command, **custom)
         await self.wait_for_phase(reference, "FAILED")
         message: str = (await self.served.get(reference)).message
         return message.partition("\n")[0]
 
-    async def succeed(self, command: str, **custom: Any) -> None:
+    async def succeed(self, command, **custom):
         self.served.leave("outputs.pb")
         await self.wait_for_phase(await self.create(command, **custom), "SUCCEEDED")
 
-    async def read_log(self, pod: Pod) -> list[str]:
+    async def read_log(self, pod):
         name = ObjectName(namespace=NAMESPACE, name=pod.name)
         return [line.text async for line in self.cluster.read_log(name, LogRequest(container="node"))]
 
 
 @asynccontextmanager
-async def open_jobs(folder: Path, images: Mapping[str, str] | None = None) -> AsyncIterator[Jobs]:
+async def open_jobs(folder, images=None):
     options = EmbeddedOptions(lost_after=0.1, images=images or {})
     cluster = await EmbeddedCluster.open(folder / "state", options)
     async with serving(folder / "store", cluster, SETTINGS) as served:
@@ -75,21 +71,21 @@ async def open_jobs(folder: Path, images: Mapping[str, str] | None = None) -> As
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> AbstractAsyncContextManager[Jobs]:
+def jobs(tmp_path):
     return open_jobs(tmp_path)
 
 
 @pytest.fixture
-def jobs_with_pip(tmp_path: Path) -> AbstractAsyncContextManager[Jobs]:
+def jobs_with_pip(tmp_path):
     """A cluster whose images have an environment with pip."""
     return open_jobs(tmp_path, {"*": str(create_environment(tmp_path / "image"))})
 
 
-def are_two_running(pods: list[Pod]) -> bool:
+def are_two_running(pods):
     return len(pods) == 2 and all(pod.phase == "Running" for pod in pods)
 
 
-async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs: Jobs) -> None:
+async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs):
     await jobs.create("true", workers=2)
     (runtime,) = await jobs.cluster.list_runtimes()
     package_job = PackageJob(name="p", namespace=NAMESPACE, seconds=1)
@@ -101,7 +97,7 @@ async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs: 
     assert await jobs.cluster.list_foreign_jobs() == ()
 
 
-async def test_nodes_run_with_the_environment_of_a_training_job(jobs: Jobs) -> None:
+async def test_nodes_run_with_the_environment_of_a_training_job(jobs):
     await jobs.succeed("echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $JOB_COMPLETION_INDEX")
     found = {pod.replica: await jobs.read_log(pod) for pod in jobs.pods}
     (port,) = {line.split()[3] for lines in found.values() for line in lines}
@@ -109,7 +105,7 @@ async def test_nodes_run_with_the_environment_of_a_training_job(jobs: Jobs) -> N
     assert found == {f"node-{rank}": [f"{rank} 2 127.0.0.1 {port} {rank}"] for rank in (0, 1)}
 
 
-async def test_mpi_job_and_exclusive_topology_are_rejected(jobs: Jobs) -> None:
+async def test_mpi_job_and_exclusive_topology_are_rejected(jobs):
     for options, message in (
         ({"framework": "mpi"}, "the embedded cluster runs no MPI jobs"),
         ({"topology": {"level": "kubernetes.io/hostname"}}, "the embedded cluster does not support it"),
@@ -117,7 +113,7 @@ async def test_mpi_job_and_exclusive_topology_are_rejected(jobs: Jobs) -> None:
         assert message in await jobs.fail("true", kfpytorch={"trainJob": options})
 
 
-async def test_failure_restarts_all_nodes_up_to_the_limit(jobs: Jobs) -> None:
+async def test_failure_restarts_all_nodes_up_to_the_limit(jobs):
     command = "test $RANK = 0 || exit 3; exec sleep 600"
     reference = await jobs.create(command, kfpytorch={"trainJob": {"maxRestarts": 1}})
     restarted = await jobs.wait_for_pods(lambda pods: len(pods) == 2 and all(pod.attempt for pod in pods))
@@ -126,7 +122,7 @@ async def test_failure_restarts_all_nodes_up_to_the_limit(jobs: Jobs) -> None:
     assert [(pod.replica, pod.attempt) for pod in jobs.pods] == [("node-1", 1)]
 
 
-async def test_failure_rule_fails_the_task_without_a_restart(jobs: Jobs) -> None:
+async def test_failure_rule_fails_the_task_without_a_restart(jobs):
     options = {"maxRestarts": 3, "podFailurePolicy": [{"action": "FailJob", "exitCodes": [42]}]}
     message = await jobs.fail("test $RANK = 0 || exit 42; exec sleep 600", kfpytorch={"trainJob": options})
     assert message == "node-1 failed: exit code 42 (user-error)"
@@ -134,7 +130,7 @@ async def test_failure_rule_fails_the_task_without_a_restart(jobs: Jobs) -> None
     assert not any(pod.attempt for pod in jobs.pods)
 
 
-async def test_ignore_rule_replaces_a_failed_pod(jobs: Jobs, tmp_path: Path) -> None:
+async def test_ignore_rule_replaces_a_failed_pod(jobs, tmp_path):
     rules = [{"action": "Ignore", "exitCodes": [42]}]
     await jobs.succeed(
         f"test $RANK = 0 || mkdir {tmp_path}/once || exit 0; test $RANK = 0 || exit 42",
@@ -147,14 +143,14 @@ async def test_ignore_rule_replaces_a_failed_pod(jobs: Jobs, tmp_path: Path) -> 
     ]
 
 
-async def test_success_policy_ends_the_job_with_its_first_node(jobs: Jobs) -> None:
+async def test_success_policy_ends_the_job_with_its_first_node(jobs):
     policy = {"trainJob": {"successPolicy": {"succeededIndexes": "0"}}}
     await jobs.succeed("test $RANK = 0 || exec sleep 600", kfpytorch=policy)
     await jobs.wait_for_pods(lambda pods: not any(pod.phase == "Running" for pod in pods))
     assert [(pod.replica, pod.phase) for pod in jobs.pods] == [("node-0", "Succeeded")]
 
 
-async def test_deadline_includes_the_time_before_a_restart(jobs: Jobs) -> None:
+async def test_deadline_includes_the_time_before_a_restart(jobs):
     message = await jobs.fail(
         "sleep 1.5; exit 3",
         workerReplicas={"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"},
@@ -163,7 +159,7 @@ async def test_deadline_includes_the_time_before_a_restart(jobs: Jobs) -> None:
     assert message == "it ran for longer than its deadline of 3 s allows"
 
 
-async def test_each_node_installs_the_packages_of_the_task(jobs_with_pip: Jobs, tmp_path: Path) -> None:
+async def test_each_node_installs_the_packages_of_the_task(jobs_with_pip, tmp_path):
     wheel = build_wheel(tmp_path, "tiny_one", "1.2")
     await jobs_with_pip.succeed(
         "python3 -c 'import tiny_one; print(tiny_one.VERSION)'",
@@ -173,7 +169,7 @@ async def test_each_node_installs_the_packages_of_the_task(jobs_with_pip: Jobs, 
     assert lines == {"node-0": "1.2", "node-1": "1.2"}
 
 
-async def test_failed_installation_fails_the_task_with_the_pip_error(jobs_with_pip: Jobs) -> None:
+async def test_failed_installation_fails_the_task_with_the_pip_error(jobs_with_pip):
     packages = {"trainJob": {"packages": ["tiny_one @ file:///absent.whl"]}}
     message = await jobs_with_pip.fail("exec sleep 600", kfpytorch=packages)
     assert re.fullmatch(
@@ -196,7 +192,7 @@ async def test_lost_node_costs_no_attempt(jobs, tmp_path, disrupt):
     assert {pod.uid for pod in pods} & {pod.uid for pod in restarted} == set()
 
 
-async def test_deletion_of_a_job_deletes_its_objects(jobs: Jobs) -> None:
+async def test_deletion_of_a_job_deletes_its_objects(jobs):
     reference = await jobs.create("exec sleep 600")
     await jobs.wait_for_phase(reference, "RUNNING")
     (entry,) = jobs.served.cache
@@ -204,7 +200,7 @@ async def test_deletion_of_a_job_deletes_its_objects(jobs: Jobs) -> None:
     assert [each["kind"] for each in await jobs.cluster.list_prerequisites()] == ["TrainingRuntime"]
     await jobs.cluster.delete(name)
 
-    async def is_gone() -> bool:
+    async def is_gone():
         return not await jobs.cluster.list_pods(name) and not await jobs.cluster.list_prerequisites()
 
     await wait_until(is_gone, PATIENCE)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 import yaml
 from certificates import Authority
-from tiny_service import TinyServed, call, calling, code_of, health, is_answered, serving, wait_until
+from tiny_service import call, calling, code_of, health, is_answered, serving, wait_until
 
 from backend_plugin.shell.credentials import build_server_credentials
 from backend_plugin.shell.reloaded_value import UnusableCredentials
@@ -20,7 +20,7 @@ CONNECTOR = Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connecto
 UNAVAILABLE, OK = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK
 
 
-async def test_health_reports_readiness_and_drain() -> None:
+async def test_health_reports_readiness_and_drain():
     async with calling() as (served, channel):
         services = ("", FLYTE, LIVENESS)
         before = [await health(channel, service) for service in services]
@@ -39,11 +39,11 @@ async def test_health_reports_readiness_and_drain() -> None:
     assert watched == [b"\x08\x01", b"\x08\x02"]
 
 
-async def is_serving(channel: grpc.aio.Channel) -> bool:
+async def is_serving(channel):
     return await health(channel) == "SERVING"
 
 
-async def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() -> None:
+async def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams():
     async with calling(drain_seconds=60) as (served, channel):
         stream = channel.unary_stream("/tiny.Tiny/Count")(b"")
         assert await stream.read() == b"1"
@@ -57,16 +57,16 @@ async def test_drain_finishes_running_calls_rejects_new_ones_and_ends_streams() 
             assert (await code_of(answer))[0] is UNAVAILABLE
 
 
-async def is_refused(served: TinyServed) -> bool:
+async def is_refused(served):
     async with grpc.aio.insecure_channel(served.address) as channel:
         return not await is_answered(served.echo(channel))
 
 
-async def test_server_replacement_is_transparent_with_the_service_config_of_the_chart() -> None:
+async def test_server_replacement_is_transparent_with_the_service_config_of_the_chart():
     service_config = yaml.safe_load(CONNECTOR.read_text())["defaultConnector"]["defaultServiceConfig"]
     options = (("grpc.service_config", service_config), ("grpc.max_reconnect_backoff_ms", 100))
 
-    async def check(port: int, over: asyncio.Event) -> int:
+    async def check(port, over):
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
             count = 0
             while not over.is_set():
@@ -89,7 +89,7 @@ async def test_server_replacement_is_transparent_with_the_service_config_of_the_
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-async def test_unusable_host_is_reported(host: str) -> None:
+async def test_unusable_host_is_reported(host):
     with pytest.raises(PortUnavailable, match=f"cannot listen on {host}:0: "):
         async with serving(host=host):
             pass
@@ -115,17 +115,17 @@ async def test_calls_end_at_the_drain_deadline_or_with_a_second_signal(word, dra
 OURS, OTHERS = Authority("ours"), Authority("others")
 
 
-async def call_server(served: TinyServed, root: bytes) -> bytes:
+async def call_server(served, root):
     async with grpc.aio.secure_channel(served.address, grpc.ssl_channel_credentials(root)) as channel:
         return await served.echo(channel)
 
 
-async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path: Path) -> None:
+async def test_client_certificate_without_an_accepted_name_is_rejected(tmp_path):
     key, certificate = tmp_path / "client.key", tmp_path / "client.crt"
     OURS.issue("flytepropeller", certificate, key)
     client = grpc.ssl_channel_credentials(OURS.pem, key.read_bytes(), certificate.read_bytes())
 
-    async def calls(*names: str) -> tuple[grpc.StatusCode, str]:
+    async def calls(*names):
         credentials = build_server_credentials(OURS.issue_server(tmp_path, mutual=True))
         async with (
             serving(credentials=credentials, client_names=frozenset(names)) as served,
@@ -160,7 +160,7 @@ async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(tmp_
             assert await served.echo(old) == b"hello"
 
 
-def test_unusable_tls_files_are_reported_at_startup(tmp_path: Path) -> None:
+def test_unusable_tls_files_are_reported_at_startup(tmp_path):
     good = OURS.issue_server(tmp_path)
     OTHERS.issue("other", tmp_path / "other.crt", tmp_path / "other.key")
     absent, other, words, locked = (

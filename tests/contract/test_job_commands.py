@@ -5,15 +5,13 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from scripted_cluster import format_time
-from served_jobs import EXITED, NAMESPACE, FewNodes, ServedJobs, a_job, a_pod, serving_jobs
+from served_jobs import EXITED, NAMESPACE, FewNodes, a_job, a_pod, serving_jobs
 from server_process import KFPYTORCH
 
 from backend_plugin import client
@@ -28,7 +26,7 @@ from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJobs]:
+def served(monkeypatch, tmp_path):
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_jobs(nodes=FewNodes("node-0", "node-1")) as served:
         served.apply(
@@ -46,18 +44,18 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedJo
         yield served
 
 
-def typed(*arguments: str) -> Result:
+def typed(*arguments):
     return CliRunner().invoke(kfpytorch, arguments)
 
 
-def printed(*arguments: str) -> str:
+def printed(*arguments):
     """Return the output of a successful command, with ages replaced because they change."""
     result = typed(*arguments)
     assert result.exit_code == 0, result.output
     return re.sub(r"\b\d+[smhd]\b", "AGE", result.stdout)
 
 
-def records(*arguments: str, code: int = 0, text: str = "") -> Any:
+def records(*arguments, code=0, text=""):
     result = CliRunner().invoke(kfpytorch, [*arguments, "-o", "json"], input=text)
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
@@ -66,7 +64,7 @@ def records(*arguments: str, code: int = 0, text: str = "") -> Any:
 # ---- jobs
 
 
-def test_jobs_are_listed_newest_first(served: ServedJobs) -> None:
+def test_jobs_are_listed_newest_first(served):
     assert re.sub(" +", " ", printed("jobs")) == (
         "NAME PHASE READY AGE MESSAGE\n"
         "f2-n0-0-bbb FAILED 0/2 AGE worker-0 failed: exit code 1 (user-error)\n"
@@ -80,7 +78,7 @@ def test_jobs_are_listed_newest_first(served: ServedJobs) -> None:
     assert records("jobs", "-n", "elsewhere") == []
 
 
-def test_describe_shows_replicas_events_and_the_message_for_flyte(served: ServedJobs) -> None:
+def test_describe_shows_replicas_events_and_the_message_for_flyte(served):
     event = {"type": "Warning", "reason": "BackOff", "message": "again", "lastTimestamp": format_time(3)}
     named = {"kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE}}
     served.apply({**named, **event, "involvedObject": {"kind": "Pod", "name": "f2-n0-0-bbb-worker-0"}})
@@ -99,7 +97,7 @@ def test_describe_shows_replicas_events_and_the_message_for_flyte(served: Served
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
 
 
-def test_describe_watch_ends_with_the_job_and_its_exit_code(served: ServedJobs) -> None:
+def test_describe_watch_ends_with_the_job_and_its_exit_code(served):
     watching = command("describe", "f1", "--watch", "-o", "json", served=served)
     first = json.loads(watching.stdout.readline())
     served.succeed("f1-n0-0-aaa")
@@ -110,7 +108,7 @@ def test_describe_watch_ends_with_the_job_and_its_exit_code(served: ServedJobs) 
     assert (failed.exit_code, failed.stdout.count("FAILED")) == (1, 1)
 
 
-def test_jobs_watch_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
+def test_jobs_watch_ends_quietly_on_ctrl_c(served):
     watching = command("jobs", "--watch", served=served)
     lines = [watching.stdout.readline().split()[0] for _ in range(3)]
     served.do(lambda: served.cluster.remove("PyTorchJob", NAMESPACE, "f2-n0-0-bbb"))
@@ -124,20 +122,20 @@ def test_jobs_watch_ends_quietly_on_ctrl_c(served: ServedJobs) -> None:
 # ---- wait
 
 
-def test_wait_returns_when_the_job_has_succeeded(served: ServedJobs) -> None:
+def test_wait_returns_when_the_job_has_succeeded(served):
     waiting = command("wait", "f1", "--timeout", "60s", served=served)
     served.wait_for_stream()
     served.succeed("f1-n0-0-aaa")
     assert (waiting.communicate(), waiting.returncode) == (("f1-n0-0-aaa has ended: SUCCEEDED\n", ""), 0)
 
 
-def test_wait_exits_with_4_after_the_timeout(served: ServedJobs) -> None:
+def test_wait_exits_with_4_after_the_timeout(served):
     result = typed("wait", "f1", "--timeout", "2500ms")
     assert (result.exit_code, result.stdout) == (4, "")
     assert result.stderr == "Error: f1-n0-0-aaa has not ended within 2.5 s; its phase is RUNNING\n"
 
 
-def test_deletion_of_the_job_ends_the_wait_with_an_error(served: ServedJobs) -> None:
+def test_deletion_of_the_job_ends_the_wait_with_an_error(served):
     waiting = command("wait", "f1", served=served)
     served.wait_for_stream()
     served.apply(a_job("f1-n0-0-aaa", metadata={"uid": "another"}))
@@ -148,7 +146,7 @@ def test_deletion_of_the_job_ends_the_wait_with_an_error(served: ServedJobs) -> 
 # ---- logs
 
 
-def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
+def test_log_lines_have_their_replica_as_prefix(served):
     assert printed("logs", "f1") == ("[master-0] hello from master-0\n[worker-0] hello from worker-0\n")
     assert printed("logs", "f1", "--rank", "1", "--timestamps") == (
         "[worker-0] 2026-01-01T00:00:01.000Z hello from worker-0\n"
@@ -157,14 +155,14 @@ def test_log_lines_have_their_replica_as_prefix(served: ServedJobs) -> None:
     assert records("logs", "f1", "--replica", "master-0")["text"] == "hello from master-0"
 
 
-def test_terminal_control_sequences_are_removed_from_log_lines(served: ServedJobs) -> None:
+def test_terminal_control_sequences_are_removed_from_log_lines(served):
     served.cluster.written.clear()
     served.cluster.write("f1-n0-0-aaa-worker-0", 1, "\x1b[31mred\x1b[0m\tand \x1b]0;title\x07wide\x9b2J\x00")
     served.cluster.write("f1-n0-0-aaa-worker-0", 2, " 10%\r 50%\r100%")
     assert printed("logs", "f1") == "[worker-0] red\tand wide2J\n[worker-0] 100%\n"
 
 
-def test_closed_output_pipe_ends_the_logs_command_quietly(served: ServedJobs) -> None:
+def test_closed_output_pipe_ends_the_logs_command_quietly(served):
     for number in range(20_000):
         served.cluster.write("f1-n0-0-aaa-worker-0", number / 100, "x" * 100)
     shell = ["bash", "-c", f"{KFPYTORCH} logs f1 | head -n 2; echo ${{PIPESTATUS[0]}}"]
@@ -172,7 +170,7 @@ def test_closed_output_pipe_ends_the_logs_command_quietly(served: ServedJobs) ->
     assert (len(done.stdout.splitlines()), done.stdout.splitlines()[2], done.stderr) == (3, "141", "")
 
 
-def test_lost_server_during_logs_follow_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_lost_server_during_logs_follow_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     with serving_jobs() as served:
         served.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
@@ -187,7 +185,7 @@ def test_lost_server_during_logs_follow_is_reported(monkeypatch: pytest.MonkeyPa
 # ---- cancel and nodes
 
 
-def test_cancel_prints_the_result(served: ServedJobs) -> None:
+def test_cancel_prints_the_result(served):
     done = printed("cancel", "f1", "--reason", "no use")
     assert done == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
     assert printed("cancel", "f2") == "f2-n0-0-bbb has ended already: FAILED\n"
@@ -195,7 +193,7 @@ def test_cancel_prints_the_result(served: ServedJobs) -> None:
     assert records("cancel", "f2")["already_finished"] is True
 
 
-def test_nodes_are_listed_and_changed(served: ServedJobs) -> None:
+def test_nodes_are_listed_and_changed(served):
     drained = re.sub(" +", " ", printed("nodes", "drain", "node-1"))
     assert drained == "NAME STATE CPU MEMORY GPU PODS\nnode-1 drained 2 4Gi - -\n"
     assert [each["state"] for each in records("nodes")] == ["ready", "drained"]
@@ -244,17 +242,17 @@ def test_missing_server_error_contains_the_start_command(monkeypatch, tmp_path):
     assert f"{absent}/server.json" in errors[-2]
 
 
-def environment(served: ServedJobs) -> dict[str, str]:
+def environment(served):
     return {**os.environ, client.SERVER: served.endpoint, "PYTHONWARNINGS": "error"}
 
 
-def command(*arguments: str, served: ServedJobs) -> subprocess.Popen[str]:
+def command(*arguments, served):
     outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([KFPYTORCH, *arguments], env=environment(served), text=True, **outputs)
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "é"])
-def test_invalid_token_is_reported_before_any_call(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+def test_invalid_token_is_reported_before_any_call(monkeypatch, token):
     monkeypatch.setenv(client.TOKEN, token)
     result = typed("jobs", "--server", "127.0.0.1:1")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -275,7 +273,7 @@ SIMPLE = {
 }
 
 
-def read_tables() -> dict[str, dict[str, str]]:
+def read_tables():
     """Return the types of the keys of each table on the page."""
     parts = re.split(r"^## (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
     rows = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
@@ -285,7 +283,7 @@ def read_tables() -> dict[str, dict[str, str]]:
 TABLES = read_tables()
 
 
-def differences(value: Any, kind: str, path: str = "") -> Iterator[str]:
+def differences(value, kind, path=""):
     """Yield where a value differs from its documented type."""
     if kind.endswith(" or null"):
         yield from () if value is None else differences(value, kind.removesuffix(" or null"), path)
@@ -321,7 +319,7 @@ def test_server_output_matches_the_documentation(served, arguments, kind, code):
     assert [*differences(value, kind)] == []
 
 
-def test_watched_and_explained_jobs_match_the_documentation(served: ServedJobs) -> None:
+def test_watched_and_explained_jobs_match_the_documentation(served):
     served.succeed("f1-n0-0-aaa")
     value = records("describe", "f1", "--watch")
     assert value.pop("change") == "job"
@@ -330,7 +328,7 @@ def test_watched_and_explained_jobs_match_the_documentation(served: ServedJobs) 
     assert [*differences(records("explain", "-", text=text), "Explanation")] == []
 
 
-def test_serve_check_report_matches_the_documentation(tmp_path: Path) -> None:
+def test_serve_check_report_matches_the_documentation(tmp_path):
     for flags, code in ((), 0), (("--nodes", "0"), 2):
         report = records("serve", "--check", "--port", "0", "--state-dir", str(tmp_path), *flags, code=code)
         assert [*differences(report, "Report")] == []
@@ -343,7 +341,7 @@ EVIL = "\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
 SHOWN = r"\x1b[31mred\x9b0m \u202egnp.exe\u202c \u2028next\x00"
 
 
-def test_events_and_command_output_contain_no_control_characters() -> None:
+def test_events_and_command_output_contain_no_control_characters():
     assert job_encoding._encode_event(Event(reason="R", message=EVIL)).message == SHOWN
     job = wire.Job(name="j", verdict=wire.Verdict(phase="FAILED", message=EVIL))
     job.events.add(reason="R", message=EVIL)
@@ -358,7 +356,7 @@ def test_events_and_command_output_contain_no_control_characters() -> None:
     assert printable.escape(text) == text
 
 
-def test_command_errors_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_errors_contain_no_control_characters(capsys):
     problem = Problem(field="f", value=EVIL, message="is wrong", remedy="write another")
     command_errors.print_problems([problem])
     with pytest.raises(SystemExit):

@@ -1,9 +1,7 @@
 """The creation of jobs with prerequisites, and the scan that sets their owners or deletes them."""
 
 import asyncio
-from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +15,12 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import read
-from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.store import system_clock
 from backend_plugin.shell import job_creator
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES
-from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, ObjectName
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.prerequisites import LEAST_AGE, Prerequisites
@@ -41,11 +38,11 @@ DENIED = RequestRejected(403, "Forbidden", "must not have reserved envs")
 class Trainer:
     """A cluster whose webhook rejects TrainJobs with these errors, one for each create."""
 
-    def __init__(self, *errors: RequestRejected, objects: Iterable[Manifest] = ()) -> None:
+    def __init__(self, *errors, objects=()):
         self.errors = [*errors]
         self.objects: dict[tuple[Any, Any], Any] = {identify(each): each for each in objects}
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest):
         if manifest["kind"] == "TrainJob" and self.errors:
             raise self.errors.pop(0)
         if identify(manifest) in self.objects:
@@ -53,20 +50,20 @@ class Trainer:
         self.objects[identify(manifest)] = manifest
         return manifest
 
-    async def get(self, name: ObjectName) -> Manifest | None:
+    async def get(self, name):
         return self.objects.get((name.dialect, name.name))
 
-    async def list_prerequisites(self) -> list[Manifest]:
+    async def list_prerequisites(self):
         return [each for each in self.objects.values() if each["kind"] == "TrainingRuntime"]
 
-    async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
+    async def patch_object(self, manifest, patch):
         self.objects[identify(manifest)]["metadata"] |= patch["metadata"]
 
-    async def delete_companion(self, manifest: Manifest) -> None:
+    async def delete_companion(self, manifest):
         del self.objects[identify(manifest)]
 
 
-def identify(manifest: Any) -> tuple[str, str]:
+def identify(manifest):
     return manifest["kind"], manifest["metadata"]["name"]
 
 
@@ -100,7 +97,7 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OLD, NEW = NOW - LEAST_AGE - timedelta(seconds=1), NOW - timedelta(minutes=1)
 
 
-def a_runtime(created: datetime, **metadata: Any) -> Manifest:
+def a_runtime(created, **metadata):
     about = {"name": "a", "namespace": "n", "creationTimestamp": created.isoformat(), **metadata}
     return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": about}
 
@@ -134,21 +131,21 @@ async def test_scanned_runtime_is_adopted_kept_or_deleted_by_owner_job_and_age(r
 SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
 
 
-def job_options(runtime: str = "torch-distributed", **options: Any) -> Any:
+def job_options(runtime="torch-distributed", **options):
     return {"kfpytorch": {"trainJob": {"runtime": runtime, **options}}}
 
 
 class WithoutJobSet:
     """The capabilities of a cluster in which only Trainer is installed."""
 
-    async def fetch_capabilities(self, *_: Any) -> Capabilities:
+    async def fetch_capabilities(self, *_):
         return Capabilities(apis={"trainer.kubeflow.org": ("v1alpha1",)})
 
 
-def create(folder: Path, options: Any, cluster: ScriptedCluster, source: Any = None) -> str:
+def create(folder, options, cluster, source=None):
     """Return the message of the failed task that CreateTask accepts; no object is left in the cluster."""
 
-    async def run() -> str:
+    async def run():
         async with serving(folder, cluster, SETTINGS, capabilities=source) as served:
             meta = await served.create(options=options)
             assert await served.phase(meta) == "FAILED"
@@ -159,13 +156,13 @@ def create(folder: Path, options: Any, cluster: ScriptedCluster, source: Any = N
     return message
 
 
-def test_missing_operator_error_contains_the_installation_command(tmp_path: Path) -> None:
+def test_missing_operator_error_contains_the_installation_command(tmp_path):
     message = create(tmp_path, job_options(), ScriptedCluster(), WithoutJobSet())
     assert "it has no jobset.x-k8s.io" in message
     assert "kubectl apply --server-side -k" in message
 
 
-def test_outdated_definition_error_contains_the_upgrade_command(tmp_path: Path) -> None:
+def test_outdated_definition_error_contains_the_upgrade_command(tmp_path):
     cluster = ScriptedCluster()
     unknown = 'strict decoding error: unknown field "spec.runtimePatches"'
     cluster.refusal = RequestRejected(400, "BadRequest", f"TrainJob in version v1alpha1: {unknown}")
@@ -182,7 +179,7 @@ FOUND = [
 ]
 
 
-def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path) -> None:
+def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path):
     cluster = ScriptedCluster()
     cluster.runtimes = FOUND
     message = create(tmp_path, job_options("mpi"), cluster)
@@ -192,7 +189,7 @@ def test_unsuitable_runtime_is_rejected_with_the_suitable_ones(tmp_path: Path) -
 
 # Without a permission, the list has no runtime of the kind.
 @pytest.mark.parametrize("options", [job_options(), job_options("own", runtimeKind="TrainingRuntime")])
-async def test_suitable_or_unlisted_runtime_is_accepted(tmp_path: Path, options: Any) -> None:
+async def test_suitable_or_unlisted_runtime_is_accepted(tmp_path, options):
     cluster = ScriptedCluster()
     cluster.runtimes = FOUND
     async with serving(tmp_path, cluster, SETTINGS) as served:

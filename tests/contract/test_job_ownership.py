@@ -2,13 +2,11 @@
 
 import asyncio
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from msgspec.json import encode
-from serving import NAMESPACE, Served, forged, is_phase, name_of, pod, ready_server, status, terminated
+from serving import NAMESPACE, forged, is_phase, name_of, pod, ready_server, status, terminated
 from tiny_service import code_of, is_answered, wait_until
 
 from backend_plugin.core import job_ref
@@ -17,7 +15,7 @@ from backend_plugin.core.signing import SigningKeys
 from kfpytorch_common.causes import Cause
 
 
-async def test_foreign_job_with_the_same_name_is_kept(served: Served) -> None:
+async def test_foreign_job_with_the_same_name_is_kept(served):
     name = name_of(await served.create())
     served.cluster.remove("PyTorchJob", NAMESPACE, name)
     served.cluster.deaf = True
@@ -40,7 +38,7 @@ async def test_foreign_job_with_the_same_name_is_kept(served: Served) -> None:
         ({"name": "foreign", "uid": "foreign"}, True),
     ],
 )
-async def test_forged_reference_deletes_no_job(served: Served, fields: Any, *, away: bool) -> None:
+async def test_forged_reference_deletes_no_job(served, fields, *, away):
     meta = await served.create()
     mine = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(meta)]
     served.cluster.apply({**mine, "metadata": {**mine["metadata"], "namespace": "kube-system"}})
@@ -58,7 +56,7 @@ async def test_forged_reference_deletes_no_job(served: Served, fields: Any, *, a
     await wait_until(lambda: ("PyTorchJob", NAMESPACE, name_of(meta)) not in served.cluster.objects)
 
 
-async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served: Served) -> None:
+async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served):
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     verdict = verdict_annotation.RecordedVerdict(
         reason="OperatorTimeout", message="", cause=Cause.SYSTEM_ERROR, retry=True, at=at
@@ -76,8 +74,8 @@ async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served:
 
 
 async def test_new_attempt_deletes_the_job_of_the_previous_one_and_rejects_its_late_create(
-    served: Served,
-) -> None:
+    served,
+):
     late, other = await served.create(), await served.create(execution="f2")
     second = await served.create(attempt=1)
     left = {name_of(second), name_of(other)}
@@ -90,7 +88,7 @@ async def test_new_attempt_deletes_the_job_of_the_previous_one_and_rejects_its_l
     assert await served.phase(late) != "FAILED"
 
 
-async def test_later_attempt_wins_if_two_are_created_concurrently(served: Served) -> None:
+async def test_later_attempt_wins_if_two_are_created_concurrently(served):
     served.cluster.slow.clear()
     calls = [asyncio.create_task(served.create(attempt=attempt)) for attempt in (0, 1)]
     await wait_until(lambda: served.cluster.calls.count("create") == 2)
@@ -101,7 +99,7 @@ async def test_later_attempt_wins_if_two_are_created_concurrently(served: Served
     await wait_until(lambda: {key[2] for key in served.cluster.objects} == {name_of(second)})
 
 
-async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> None:
+async def test_pod_without_the_job_as_owner_is_no_replica(served):
     meta = await served.create()
     name = served.run(meta)
     of_another = [{"kind": "PyTorchJob", "name": "f1", "uid": "of-another"}]
@@ -122,7 +120,7 @@ async def test_pod_without_the_job_as_owner_is_no_replica(served: Served) -> Non
     assert strangers <= served.cluster.objects.keys()
 
 
-async def test_recreated_pod_is_not_stopped_in_place_of_the_old_one(served: Served) -> None:
+async def test_recreated_pod_is_not_stopped_in_place_of_the_old_one(served):
     name = name_of(await served.create())
     served.cluster.apply(pod(name, "master-0", "Failed", containerStatuses=terminated(1)))
     old = served.cluster.apply(pod(name, "worker-0", "Running"))
@@ -136,11 +134,11 @@ async def test_recreated_pod_is_not_stopped_in_place_of_the_old_one(served: Serv
     assert served.cluster.objects["Pod", NAMESPACE, f"{name}-worker-0"] == new
 
 
-async def test_reference_with_another_output_prefix_does_not_give_the_phase(served: Served) -> None:
+async def test_reference_with_another_output_prefix_does_not_give_the_phase(served):
     assert await served.phase(forged(await served.create(), output_prefix="s3://elsewhere")) == "FAILED"
 
 
-async def test_outputs_of_another_attempt_do_not_decide_the_phase_of_a_deleted_job(served: Served) -> None:
+async def test_outputs_of_another_attempt_do_not_decide_the_phase_of_a_deleted_job(served):
     meta = await served.create()
     served.cluster.remove("PyTorchJob", NAMESPACE, name_of(meta))
     for entry in served.cache:
@@ -164,7 +162,7 @@ async def test_reference_without_a_valid_signature_is_rejected(served, keys):
     assert ("PyTorchJob", NAMESPACE, name_of(meta)) in served.cluster.objects
 
 
-async def test_accepted_reference_is_rejected_after_its_key_was_removed(tmp_path: Path) -> None:
+async def test_accepted_reference_is_rejected_after_its_key_was_removed(tmp_path):
     file, old, new = tmp_path / "keys", "a" * 32, "b" * 32
     file.write_text(old)
     async with ready_server(tmp_path, signing_keys_file=file) as served:
@@ -172,21 +170,21 @@ async def test_accepted_reference_is_rejected_after_its_key_was_removed(tmp_path
         await served.get(meta)
         file.write_text(f"{new}\n{old}")
 
-        async def is_reloaded() -> bool:
+        async def is_reloaded():
             return await served.create() != meta
 
         await wait_until(is_reloaded)
         await served.get(meta)
         file.write_text(new)
 
-        async def is_rejected() -> bool:
+        async def is_rejected():
             return not await is_answered(served.get(meta))
 
         await wait_until(is_rejected)
         assert (await code_of(served.get(meta)))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_large_reference_is_not_kept_in_memory(served: Served) -> None:
+async def test_large_reference_is_not_kept_in_memory(served):
     meta = await served.create()
     await served.get(meta)
     await served.get(forged(meta, name="n" * 5_000))
@@ -194,13 +192,13 @@ async def test_large_reference_is_not_kept_in_memory(served: Served) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"namespace": "kube-system"}, {"output_prefix": "/etc"}])
-async def test_reference_outside_the_allowlist_is_rejected(served: Served, fields: Any) -> None:
+async def test_reference_outside_the_allowlist_is_rejected(served, fields):
     elsewhere = forged(await served.create(), **fields)
     for call in (served.get, served.read_logs):
         assert (await code_of(call(elsewhere)))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_edited_output_prefix_annotation_causes_no_file_read(served: Served) -> None:
+async def test_edited_output_prefix_annotation_causes_no_file_read(served):
     victim, mine = await served.create(), await served.create(execution="f2")
     served.leave("error.pb", b"not for everybody")
     name = name_of(mine)

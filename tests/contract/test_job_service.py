@@ -3,12 +3,10 @@
 import asyncio
 import inspect
 import os
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from served_jobs import NAMESPACE, TOKEN, ServedJobs, a_job, a_pod, serving_jobs
+from served_jobs import NAMESPACE, TOKEN, a_job, a_pod, serving_jobs
 from tiny_service import wait_until
 
 from backend_plugin import async_client, client
@@ -16,7 +14,7 @@ from backend_plugin.shell import server_file
 
 
 @pytest.fixture
-def fresh() -> Iterator[ServedJobs]:
+def fresh():
     """A server of its own for one test."""
     with serving_jobs() as served:
         yield served
@@ -25,7 +23,7 @@ def fresh() -> Iterator[ServedJobs]:
 # ---- watch
 
 
-def test_watch_returns_existing_jobs_and_then_changes(fresh: ServedJobs) -> None:
+def test_watch_returns_existing_jobs_and_then_changes(fresh):
     fresh.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
     changes = client.watch_jobs(active_only=True, server=fresh.endpoint)
     first = next(changes)
@@ -44,7 +42,7 @@ def test_watch_returns_existing_jobs_and_then_changes(fresh: ServedJobs) -> None
     assert fourth.gone.name == "f1-n0-0-b"
 
 
-def test_watch_reports_the_verdict_of_a_deleted_job(fresh: ServedJobs) -> None:
+def test_watch_reports_the_verdict_of_a_deleted_job(fresh):
     fresh.apply(a_job("f1-n0-0-b", "Running"))
     fresh.do(lambda: fresh.cluster.remove("PyTorchJob", NAMESPACE, "f1-n0-0-b"))
     verdicts = [each.job.verdict for each in client.watch_jobs("f1", server=fresh.endpoint)]
@@ -55,11 +53,11 @@ def test_watch_reports_the_verdict_of_a_deleted_job(fresh: ServedJobs) -> None:
 # ---- logs
 
 
-def texts(lines: Iterator[object]) -> list[str]:
+def texts(lines):
     return [f"{line.replica} {line.text}" for line in lines]  # type: ignore[attr-defined]
 
 
-def test_log_lines_of_all_replicas_are_ordered_by_time(fresh: ServedJobs) -> None:
+def test_log_lines_of_all_replicas_are_ordered_by_time(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running", workers=2))
     replicas = ("master-0", "worker-0", "worker-1")
     for offset, replica in enumerate(replicas):
@@ -70,7 +68,7 @@ def test_log_lines_of_all_replicas_are_ordered_by_time(fresh: ServedJobs) -> Non
     assert lines == [f"{replica} step {step}" for step in range(1_500) for replica in replicas]
 
 
-def test_log_lines_of_a_replica_keep_their_order_if_its_clock_goes_back(fresh: ServedJobs) -> None:
+def test_log_lines_of_a_replica_keep_their_order_if_its_clock_goes_back(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
     for second, text in ((5, "a"), (3, "b"), (4, "c")):
         fresh.cluster.write("f1-n0-0-a-worker-0", second, text)
@@ -100,7 +98,7 @@ def test_log_options_select_the_lines(fresh, wanted, expected):
     assert texts(client.get_job_logs("f1", wanted, server=fresh.endpoint)) == expected
 
 
-def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix(fresh: ServedJobs) -> None:
+def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix(fresh):
     elastic = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}, "nprocPerNode": "2"}
     fresh.apply(a_job("f1-n0-0-a", "Running", **elastic))
     fresh.apply(a_pod("f1-n0-0-a", "master-0"), a_pod("f1-n0-0-a", "worker-0"))
@@ -110,7 +108,7 @@ def test_rank_of_an_elastic_job_is_recognized_by_its_line_prefix(fresh: ServedJo
     assert lines == ["worker-0 [r2] a", "worker-0 [r2] c"]
 
 
-def test_follow_includes_new_replicas_until_the_job_has_ended(fresh: ServedJobs) -> None:
+def test_follow_includes_new_replicas_until_the_job_has_ended(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
     fresh.cluster.write("f1-n0-0-a-worker-0", 1, "first")
     lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=fresh.endpoint)
@@ -125,7 +123,7 @@ def test_follow_includes_new_replicas_until_the_job_has_ended(fresh: ServedJobs)
     assert [*received, *lines] == ["first", "second", "third"]
 
 
-def test_closed_follow_stream_ends_the_log_reads(fresh: ServedJobs) -> None:
+def test_closed_follow_stream_ends_the_log_reads(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
     fresh.cluster.write("f1-n0-0-a-worker-0", 1, "first")
     lines = client.get_job_logs("f1", client.LogOptions(follow=True), server=fresh.endpoint)
@@ -135,7 +133,7 @@ def test_closed_follow_stream_ends_the_log_reads(fresh: ServedJobs) -> None:
     asyncio.run(wait_until(lambda: fresh.cluster.reading == 0))
 
 
-def test_long_log_line_is_split_and_a_large_log_is_complete(fresh: ServedJobs) -> None:
+def test_long_log_line_is_split_and_a_large_log_is_complete(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"), a_pod("f1-n0-0-a", "master-0"))
     fresh.cluster.write("f1-n0-0-a-worker-0", 1, "x" * 5_000_000)
     fresh.cluster.write("f1-n0-0-a-worker-0", 2, "end")
@@ -148,7 +146,7 @@ def test_long_log_line_is_split_and_a_large_log_is_complete(fresh: ServedJobs) -
     assert sum(len(line.text) for line in lines if line.replica == "master-0") == 6_000_000
 
 
-def test_interrupted_log_raises_an_error(fresh: ServedJobs) -> None:
+def test_interrupted_log_raises_an_error(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
     fresh.cluster.write("f1-n0-0-a-worker-0", 1, "first")
     fresh.cluster.torn = True
@@ -159,7 +157,7 @@ def test_interrupted_log_raises_an_error(fresh: ServedJobs) -> None:
 # ---- changes
 
 
-def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh: ServedJobs) -> None:
+def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
     done = client.cancel_job("f1", reason="wrong data", server=fresh.endpoint)
     after = client.get_job("f1", server=fresh.endpoint)
@@ -174,7 +172,7 @@ def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh: ServedJ
     assert fresh.cluster.awaited == ["patch"]
 
 
-def test_nodes_are_available_only_in_an_embedded_cluster(fresh: ServedJobs) -> None:
+def test_nodes_are_available_only_in_an_embedded_cluster(fresh):
     with pytest.raises(client.RequestFailed, match="only an embedded cluster can list"):
         client.list_nodes(server=fresh.endpoint)
 
@@ -182,7 +180,7 @@ def test_nodes_are_available_only_in_an_embedded_cluster(fresh: ServedJobs) -> N
 # ---- server discovery
 
 
-def test_token_is_not_sent_to_another_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_not_sent_to_another_server(tmp_path, monkeypatch):
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.TOKEN, raising=False)
     here = server_file.ServerInfo(endpoint="127.0.0.1:1", token=TOKEN, pid=os.getpid())
@@ -191,7 +189,7 @@ def test_token_is_not_sent_to_another_server(tmp_path: Path, monkeypatch: pytest
         client.list_jobs(server=served.endpoint)
 
 
-def test_server_file_is_deleted_only_by_its_own_server(tmp_path: Path) -> None:
+def test_server_file_is_deleted_only_by_its_own_server(tmp_path):
     old, new = (server_file.ServerInfo(endpoint=f"127.0.0.1:{port}") for port in (1, 2))
     server_file.write(tmp_path, new)
     server_file.delete_if_own(tmp_path, old)
@@ -203,7 +201,7 @@ def test_server_file_is_deleted_only_by_its_own_server(tmp_path: Path) -> None:
 # ---- the client for asyncio
 
 
-async def test_job_is_watched_read_awaited_and_cancelled(fresh: ServedJobs) -> None:
+async def test_job_is_watched_read_awaited_and_cancelled(fresh):
     fresh.apply(a_job("f1-n0-0-aaa", "Running"), a_pod("f1-n0-0-aaa", "worker-0"))
     for second in range(3):
         fresh.cluster.write("f1-n0-0-aaa-worker-0", second, f"step {second}")
@@ -223,7 +221,7 @@ async def test_job_is_watched_read_awaited_and_cancelled(fresh: ServedJobs) -> N
     assert (ended.verdict.phase, ended.verdict.reason) == ("FAILED", "Cancelled")
 
 
-async def test_errors_match_those_of_the_synchronous_client() -> None:
+async def test_errors_match_those_of_the_synchronous_client():
     with serving_jobs(token=TOKEN) as served:
         given = client.Server(address=served.endpoint, token=TOKEN)
         with pytest.raises(client.NotFound, match="there is no job f9"):
@@ -235,6 +233,6 @@ async def test_errors_match_those_of_the_synchronous_client() -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in async_client.__all__ if each[0].islower()])
-def test_both_clients_have_the_same_arguments(name: str) -> None:
+def test_both_clients_have_the_same_arguments(name):
     ours, theirs = (inspect.signature(getattr(module, name)) for module in (async_client, client))
     assert ours.parameters == theirs.parameters

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -25,7 +24,7 @@ from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from generated_tasks import template
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from kubernetes_messages import BYTES, VARINT, varint
@@ -54,14 +53,14 @@ FIXED64: Final = 1
 """The wire type of a double."""
 
 
-def _field(number: int, content: bytes) -> bytes:
+def _field(number, content):
     return encode_field(number, BYTES, content)
 
 
 # ---- bytes
 
 
-def flipped(message: Message, dice: Dice) -> bytes:
+def flipped(message, dice):
     data = bytearray(message.SerializeToString())
     for _ in range(dice.choice((1, 1, 2, 8, 64))):
         if data:
@@ -69,18 +68,18 @@ def flipped(message: Message, dice: Dice) -> bytes:
     return bytes(data)
 
 
-def spliced(message: Message, dice: Dice) -> bytes:
+def spliced(message, dice):
     """Cut the message at a random place, and append a random part of it."""
     data = message.SerializeToString()
     begin, end = sorted(dice.randrange(len(data) + 1) for _ in range(2))
     return data[: dice.randrange(len(data) + 1)] + data[begin:end]
 
 
-def noise(message: Message, dice: Dice) -> bytes:
+def noise(message, dice):
     return dice.randbytes(dice.choice((0, 1, 10, 1000, 100_000)))
 
 
-def bottomless(message: Message, dice: Dice) -> bytes:
+def bottomless(message, dice):
     """Add a deeply nested list to the `custom` field of the template."""
     value = _field(3, b"deep")
     for _ in range(dice.choice((90, 1_000))):
@@ -93,7 +92,7 @@ def bottomless(message: Message, dice: Dice) -> bytes:
 # ---- fields
 
 
-def changed(message: Message, dice: Dice) -> bytes:
+def changed(message, dice):
     """Drop one to five random fields at any depth, or add fields with random values."""
     copy = type(message)()
     copy.CopyFrom(message)
@@ -111,11 +110,11 @@ def changed(message: Message, dice: Dice) -> bytes:
 MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise, bottomless)
 
 
-def mutated(message: Message, dice: Dice) -> bytes:
+def mutated(message, dice):
     return dice.choice(MUTATIONS)(message, dice)
 
 
-def _list_messages(message: Message) -> Iterator[Message]:
+def _list_messages(message):
     """Yield the message and its parts at any depth."""
     yield message
     for kind, value in message.ListFields():
@@ -125,7 +124,7 @@ def _list_messages(message: Message) -> Iterator[Message]:
                 yield from _list_messages(each)
 
 
-def _build_field(kind: Descriptor, dice: Dice, depth: int = DEPTH) -> bytes:
+def _build_field(kind, dice, depth=DEPTH):
     """Return a random field of a message in its encoded form; no bytes for a message without fields."""
     if not kind.fields or not depth:
         return b""
@@ -159,14 +158,14 @@ class Sender:
     came_to: Counter[str] = field(default_factory=Counter)
     executions: Iterator[int] = field(default_factory=itertools.count)
 
-    def request(self) -> Message:
+    def request(self):
         """Return a request that propeller could send, for a new execution."""
         execution, attempt = f"f{next(self.executions)}", self.dice.randrange(3)
         prefix = self.served.prefix(attempt, execution)
         task = ParseDict(template(self.dice), TaskTemplate())
         return build_creation(attempt, execution, task=task, output_prefix=prefix)
 
-    async def send(self, method: str, data: bytes) -> bytes | None:
+    async def send(self, method, data):
         """Return the response, or None for an expected rejection; fail the test on any other status."""
         call = self.served.channel.unary_unary(ASYNC + method)(data, timeout=60)
         code = await call.code()
@@ -176,7 +175,7 @@ class Sender:
         assert code is OK or await call.details(), (method, data)
         return await call if code is OK else None
 
-    async def live(self) -> None:
+    async def live(self):
         """Run the life of a task with a mutated CreateTask request, and send mutated references to it."""
         answer = await self.send("CreateTask", mutated(self.request(), self.dice))
         if answer is None:
@@ -192,12 +191,12 @@ class Sender:
         await self.send("DeleteTask", self.forged(_delete(meta)))
         assert await self.send("DeleteTask", _delete(meta).SerializeToString()) == b""
 
-    async def get(self, meta: bytes) -> admin.Resource:
+    async def get(self, meta):
         answer = await self.send("GetTask", _get(meta).SerializeToString())
         assert answer is not None
         return admin.GetTaskResponse.FromString(answer).resource
 
-    def forged(self, request: Any) -> bytes:
+    def forged(self, request):
         """Return a mutated request, or one with a mutated reference."""
         if self.dice.random() < 0.5:
             return mutated(request, self.dice)
@@ -205,15 +204,15 @@ class Sender:
         return type(request)(resource_meta=mutated(ref, self.dice)).SerializeToString()
 
 
-def _get(meta: bytes) -> admin.GetTaskRequest:
+def _get(meta):
     return admin.GetTaskRequest(resource_meta=meta, task_type="pytorch", output_prefix="s3://bucket/x")
 
 
-def _delete(meta: bytes) -> admin.DeleteTaskRequest:
+def _delete(meta):
     return admin.DeleteTaskRequest(resource_meta=meta, task_type="pytorch")
 
 
-async def one_round(sender: Sender, number: int, clock: list[datetime]) -> int:
+async def one_round(sender, number, clock):
     """Return the memory in use after the round, in bytes, when everything has been forgotten."""
     served = sender.served
     for _ in range(0, number, AT_ONCE):
@@ -266,11 +265,11 @@ The usual time is 1 to 10 ms. Code whose time grows with the square of the size 
 class Watchdog:
     """Measures the longest CPU time between two iterations of the event loop, by activity."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.longest: dict[str, float] = {}
         self.current = ""
 
-    async def watch(self) -> None:
+    async def watch(self):
         before = time.thread_time()
         while True:
             await asyncio.sleep(0.002)
@@ -280,7 +279,7 @@ class Watchdog:
 
 
 @pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.soak)])
-async def test_large_requests_do_not_block_the_event_loop(tmp_path: Path, size: int) -> None:
+async def test_large_requests_do_not_block_the_event_loop(tmp_path, size):
     async with ready_server(tmp_path) as served:
         meta = await served.create(execution="f0")
         jobs = enumerate(hostile_requests.build_job_requests(size, meta))

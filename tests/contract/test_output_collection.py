@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 
 import pytest
-from serving import NAMESPACE, Served, is_phase, name_of, pod, status, terminated
+from serving import NAMESPACE, is_phase, name_of, pod, status, terminated
 from tiny_service import wait_until
 
 from backend_plugin.core import cleanup
@@ -12,11 +12,11 @@ from backend_plugin.core.names import PLACE, PLACE_OF
 from backend_plugin.shell.cluster import Misconfigured
 
 
-def failed(job: str, replica: str, code: int):
+def failed(job, replica, code):
     return pod(job, replica, "Failed", containerStatuses=terminated(code))
 
 
-async def create_job(served: Served) -> tuple[bytes, str]:
+async def create_job(served):
     """Let a job fail while its pods run, and return while the request for its pods is pending."""
     meta = await served.create()
     name = served.run(meta)
@@ -26,11 +26,11 @@ async def create_job(served: Served) -> tuple[bytes, str]:
     return meta, name
 
 
-def phases(served: Served) -> dict[str, str]:
+def phases(served):
     return {each.replica: each.phase for entry in served.cache for each in entry.pods}
 
 
-async def answered(served: Served) -> None:
+async def answered(served):
     served.cluster.late.set()
     await wait_until(lambda: all(entry.read for entry in served.cache))
     assert served.cluster.calls.count("pods") == 1

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -38,14 +37,14 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
     refusal: str = ""
     asked: int = 0
 
-    def CreateTask(self, request: admin.CreateTaskRequest, context: Any) -> admin.CreateTaskResponse:  # noqa: N802 - the name of gRPC
+    def CreateTask(self, request, context):  # noqa: N802 - the name of gRPC
         if self.refusal:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
         self.created.append(request)
         self.asked = 0
         return admin.CreateTaskResponse(resource_meta=str(len(self.created) - 1).encode())
 
-    def GetTask(self, request: admin.GetTaskRequest, context: Any) -> admin.GetTaskResponse:  # noqa: N802 - the name of gRPC
+    def GetTask(self, request, context):  # noqa: N802 - the name of gRPC
         answers = self.script[int(request.resource_meta)]
         answer = answers[min(self.asked, len(answers) - 1)]
         self.asked += 1
@@ -56,18 +55,18 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
         resource = admin.Resource(phase=TaskExecution.Phase.Value(phase), message=message, log_links=logs)
         return admin.GetTaskResponse(resource=resource)
 
-    def DeleteTask(self, request: admin.DeleteTaskRequest, context: Any) -> admin.DeleteTaskResponse:  # noqa: N802 - the name of gRPC
+    def DeleteTask(self, request, context):  # noqa: N802 - the name of gRPC
         self.deleted.append(request.resource_meta)
         return admin.DeleteTaskResponse()
 
 
-def a_node(store: Path, **fields: Any) -> TaskNode:
+def a_node(store, **fields):
     task = {"project": "project", "domain": "development", "name": "flows.train", "version": "v"}
     template = a_template({}, id=task, container={"args": ARGS}, **fields)
     return TaskNode(template=template, inputs=LiteralMap(), store=store, execution="f1")
 
 
-def walked(scripted: Scripted, node: TaskNode, reports: int | None = None) -> list[Any]:
+def walked(scripted, node, reports=None):
     """Run the node, and return what it reports; close it after this number of reports."""
     server = grpc.server(ThreadPoolExecutor(2))
     agent_pb2_grpc.add_AsyncAgentServiceServicer_to_server(scripted, server)
@@ -81,7 +80,7 @@ def walked(scripted: Scripted, node: TaskNode, reports: int | None = None) -> li
     return found
 
 
-def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) -> None:
+def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path):
     answers = [
         *(("QUEUED", "never shown"), ("WAITING_FOR_RESOURCES", "no node")),
         *(("WAITING_FOR_RESOURCES", "still none"), ("INITIALIZING", "pulling", "http://logs")),
@@ -99,7 +98,7 @@ def test_phase_is_shown_once_with_its_first_message_and_links(tmp_path: Path) ->
     assert scripted.deleted == []
 
 
-def test_connector_gets_the_same_request_as_from_propeller(tmp_path: Path) -> None:
+def test_connector_gets_the_same_request_as_from_propeller(tmp_path):
     scripted = Scripted([[("SUCCEEDED", "")]])
     walked(scripted, a_node(tmp_path))
     (request,) = scripted.created
@@ -113,7 +112,7 @@ def test_connector_gets_the_same_request_as_from_propeller(tmp_path: Path) -> No
     assert metadata.task_execution_id.node_execution_id.node_id == "n0"
 
 
-def test_permanent_failure_ends_the_node_without_deletion(tmp_path: Path) -> None:
+def test_permanent_failure_ends_the_node_without_deletion(tmp_path):
     scripted = Scripted([[("FAILED", "rank 1 failed")]])
     reports = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 3}}))
     message = "failed to run the job: rank 1 failed"
@@ -121,7 +120,7 @@ def test_permanent_failure_ends_the_node_without_deletion(tmp_path: Path) -> Non
     assert (len(scripted.created), scripted.deleted) == (1, [])
 
 
-def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path) -> None:
+def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path):
     scripted = Scripted([[("RETRYABLE_FAILED", "node lost")]] * 2)
     reports = walked(scripted, a_node(tmp_path, metadata={"retries": {"retries": 1}}))
     assert [each.phase for each in reports[:-1]] == ["QUEUED", "RETRYABLE_FAILED", "QUEUED"]
@@ -133,14 +132,14 @@ def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path: Path
     assert scripted.deleted == [b"0"]
 
 
-def test_failed_create_is_reported_and_deletes_no_task(tmp_path: Path) -> None:
+def test_failed_create_is_reported_and_deletes_no_task(tmp_path):
     scripted = Scripted([], refusal="no such thing")
     *_, last = walked(scripted, a_node(tmp_path))
     assert last.message.endswith("rpc error: code = INVALID_ARGUMENT desc = no such thing")
     assert scripted.deleted == []
 
 
-def written(kind: int) -> bytes:
+def written(kind):
     error = ContainerError(code="USER:ValueError", message="no data", kind=kind)
     return ErrorDocument(error=error).SerializeToString()
 
@@ -148,7 +147,7 @@ def written(kind: int) -> bytes:
 OUTPUT, LASTING, PASSING = b"", written(ContainerError.NON_RECOVERABLE), written(ContainerError.RECOVERABLE)
 
 
-def exhausted(code: str, message: str) -> NodeFailed:
+def exhausted(code, message):
     last = f"[1/1] currentAttempt done. Last Error: USER::{message}"
     return NodeFailed(code=f"RetriesExhausted|{code}", message=last)
 
@@ -170,14 +169,14 @@ def test_output_files_decide_the_result_of_a_task_with_outputs(tmp_path, files, 
     assert walked(Scripted([[("SUCCEEDED", "")]]), node)[-1] == end
 
 
-def test_five_failed_status_calls_are_tolerated(tmp_path: Path) -> None:
+def test_five_failed_status_calls_are_tolerated(tmp_path):
     well = walked(Scripted([[None] * 5 + [("SUCCEEDED", "")]]), a_node(tmp_path))
     assert well[-1] == NodeSucceeded()
     badly = walked(Scripted([[None] * 6 + [("SUCCEEDED", "")]]), a_node(tmp_path))
     assert badly[-1] == NodeFailed(code="AutoRefreshCacheFailed", message="UNAVAILABLE: not now")
 
 
-def test_closed_iteration_aborts_the_task(tmp_path: Path) -> None:
+def test_closed_iteration_aborts_the_task(tmp_path):
     scripted = Scripted([[("RUNNING", "")]])
     assert [each.phase for each in walked(scripted, a_node(tmp_path), 2)] == ["QUEUED", "RUNNING"]
     assert scripted.deleted == [b"0"]

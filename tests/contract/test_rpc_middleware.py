@@ -4,11 +4,8 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -23,7 +20,7 @@ EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 
 
-def bearer(token: str) -> tuple[tuple[str, str], ...]:
+def bearer(token):
     return (("authorization", f"Bearer {token}"),)
 
 
@@ -38,7 +35,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
         (("authorization-bin", b"Bearer secret"),),
     ],
 )
-async def test_caller_without_the_token_reaches_only_health(metadata: Any) -> None:
+async def test_caller_without_the_token_reaches_only_health(metadata):
     async with calling(token=Token.from_secret("secret")) as (served, channel):
         stream = channel.unary_stream("/tiny.Tiny/Count")(b"", metadata=metadata)
         reflection = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
@@ -54,13 +51,13 @@ async def test_caller_without_the_token_reaches_only_health(metadata: Any) -> No
 
 
 @pytest.mark.parametrize("word", ["Bearer secret", "bearer secret", "BEARER  secret"])
-async def test_caller_with_the_token_is_served(word: str) -> None:
+async def test_caller_with_the_token_is_served(word):
     async with calling(token=Token.from_secret("secret")) as (served, channel):
         result = await served.echo(channel, metadata=(("authorization", word),))
     assert result == b"hello"
 
 
-async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
+async def test_replaced_token_file_is_reloaded(tmp_path):
     file = tmp_path / "token"
     file.write_text("first\n")
     async with calling(token=Token.from_file(file)) as (served, channel):
@@ -73,7 +70,7 @@ async def test_replaced_token_file_is_reloaded(tmp_path: Path) -> None:
         assert (await code_of(served.echo(channel, metadata=bearer("first"))))[0] is UNAUTHENTICATED
 
 
-async def test_calls_over_the_limit_are_rejected_and_health_is_served() -> None:
+async def test_calls_over_the_limit_are_rejected_and_health_is_served():
     async with calling(limit=2) as (served, channel):
         running = [asyncio.ensure_future(call(channel, "Wait", b"x")) for _ in range(2)]
         await wait_until(lambda: served.tiny.waiting == 2)
@@ -86,7 +83,7 @@ async def test_calls_over_the_limit_are_rejected_and_health_is_served() -> None:
         assert await served.echo(channel) == b"hello"
 
 
-async def test_cancelled_call_frees_its_slot() -> None:
+async def test_cancelled_call_frees_its_slot():
     async with calling(limit=1) as (served, channel):
         call = channel.unary_unary("/tiny.Tiny/Wait")(b"x")
         await wait_until(lambda: served.tiny.waiting == 1)
@@ -97,11 +94,11 @@ async def test_cancelled_call_frees_its_slot() -> None:
     assert result == b"hello"
 
 
-def counting(channel: grpc.aio.Channel) -> Any:
+def counting(channel):
     return channel.unary_stream("/tiny.Tiny/Count")(b"")
 
 
-async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:
+async def test_streams_have_a_separate_limit_and_use_no_call_slot():
     async with calling(limit=1, streams=2) as (served, channel):
         (front,) = served.server.fronts
         streams = [counting(channel) for _ in range(2)]
@@ -121,7 +118,7 @@ async def test_streams_have_a_separate_limit_and_use_no_call_slot() -> None:
         }
 
 
-async def test_health_watches_use_no_slot_of_probes() -> None:
+async def test_health_watches_use_no_slot_of_probes():
     async with calling() as (_, channel):
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
         watching = [watch(b"") for _ in range(64)]
@@ -139,7 +136,7 @@ UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_le
     # By default, the largest messages of FlytePropeller are accepted.
     [({"receive_bytes": 1000, "send_bytes": 500}, 500, (501, 1001)), ({}, 11 * 2**20, ())],
 )
-async def test_message_size_is_limited(limits: Any, size: int, too_large: Any) -> None:
+async def test_message_size_is_limited(limits, size, too_large):
     async with (
         serving(**limits) as served,
         grpc.aio.insecure_channel(served.address, options=UNLIMITED) as channel,
@@ -149,7 +146,7 @@ async def test_message_size_is_limited(limits: Any, size: int, too_large: Any) -
             assert (await code_of(served.echo(channel, b"x" * each)))[0] is EXHAUSTED
 
 
-async def test_calls_are_counted_by_result() -> None:
+async def test_calls_are_counted_by_result():
     samples = [
         ("grpc_requests_total", {"method": "Tiny/Say", "code": "OK"}),
         ("grpc_requests_total", {"method": "Tiny/Refuse", "code": "NOT_FOUND"}),
@@ -170,7 +167,7 @@ async def test_calls_are_counted_by_result() -> None:
     assert values == [2, 1, 2, 2, 1, 4]
 
 
-def test_metrics_server_rejects_a_port_in_use() -> None:
+def test_metrics_server_rejects_a_port_in_use():
     with (
         metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port,
         pytest.raises(metrics.MetricsPortUnavailable, match="Address already in use"),
@@ -179,14 +176,14 @@ def test_metrics_server_rejects_a_port_in_use() -> None:
         pass
 
 
-def test_metrics_of_all_addresses_are_served_on_ipv6_too() -> None:
+def test_metrics_of_all_addresses_are_served_on_ipv6_too():
     hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
     with metrics.serve_metrics(metrics.Metrics(), "0.0.0.0", 0) as port:
         for host in hosts:
             socket.create_connection((host, port), 5).close()
 
 
-async def test_total_size_of_concurrent_requests_is_limited() -> None:
+async def test_total_size_of_concurrent_requests_is_limited():
     async with calling(limit=10, request_bytes=2_500) as (served, channel):
         running = [asyncio.ensure_future(call(channel, "Wait", b"x" * 1_000)) for _ in range(2)]
         await wait_until(lambda: served.tiny.waiting == 2)
@@ -200,7 +197,7 @@ async def test_total_size_of_concurrent_requests_is_limited() -> None:
     assert result == [EXHAUSTED, 100, "SERVING", 3_000]
 
 
-async def test_connection_has_a_limited_number_of_streams() -> None:
+async def test_connection_has_a_limited_number_of_streams():
     async with calling(limit=300) as (served, channel):
         calls = [asyncio.ensure_future(call(channel, "Wait")) for _ in range(257)]
         await wait_until(lambda: served.tiny.waiting == 256)
@@ -210,7 +207,7 @@ async def test_connection_has_a_limited_number_of_streams() -> None:
         await asyncio.gather(*calls)
 
 
-def test_idle_metrics_client_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_metrics_client_frees_its_thread(monkeypatch):
     monkeypatch.setattr(metrics, "_IDLE_SECONDS", 0.2)
     before = threading.active_count()
     with metrics.serve_metrics(metrics.Metrics(), "127.0.0.1", 0) as port:
@@ -223,10 +220,10 @@ def test_idle_metrics_client_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -
 
 
 @contextmanager
-def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
+def collector():
     received: list[otlp.ExportTraceServiceRequest] = []
 
-    def export(request: otlp.ExportTraceServiceRequest, _: grpc.ServicerContext) -> bytes:
+    def export(request, _):
         received.append(request)
         return b""
 
@@ -243,7 +240,7 @@ def collector() -> Iterator[tuple[str, list[otlp.ExportTraceServiceRequest]]]:
             server.stop(None).wait()
 
 
-async def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_span_is_recorded_for_a_call_and_not_for_a_probe(monkeypatch):
     with collector() as (endpoint, received):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         with tracing.open_tracing(os.environ) as interceptors:

@@ -6,24 +6,21 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from certificates import Authority
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.service import agent_pb2_grpc
 from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from server_process import ENVIRON, KFPYTORCH, Serving, serve
+from server_process import ENVIRON, KFPYTORCH, serve
 
 from backend_plugin import client
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import external_probes
-from backend_plugin.doctor.facts import Facts, ProbeResult
+from backend_plugin.doctor.facts import Facts
 from backend_plugin.embedded.state_lock import MARKER
 from backend_plugin.server_address import Server
 
@@ -33,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("restored_logging")
 UNSET = dict.fromkeys(name for name in os.environ if name.startswith(("KFPYTORCH_", "OTEL_")))
 
 
-def listed(endpoint: str, token: str | None) -> list[str]:
+def listed(endpoint, token):
     with grpc.insecure_channel(endpoint) as channel:
         stub = agent_pb2_grpc.AgentMetadataServiceStub(channel)
         metadata = [("authorization", f"Bearer {token}")] if token else []
@@ -41,7 +38,7 @@ def listed(endpoint: str, token: str | None) -> list[str]:
         return [each.name for each in answer.agents[0].supported_task_categories]
 
 
-def fail(*arguments: str) -> str:
+def fail(*arguments):
     """Return the message of a server process that does not start."""
     command = [str(KFPYTORCH), "serve", "--port", "0", *arguments]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
@@ -50,7 +47,7 @@ def fail(*arguments: str) -> str:
     return ended.stderr
 
 
-def reject(*arguments: str) -> str:
+def reject(*arguments):
     """Return the message for settings with which no server starts."""
     ended = CliRunner().invoke(kfpytorch, ["serve", "--port", "0", *arguments], env=UNSET)
     assert (ended.exit_code, bool(ended.stdout)) == (1, "--check" in arguments)
@@ -58,7 +55,7 @@ def reject(*arguments: str) -> str:
     return ended.stderr
 
 
-def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path: Path) -> None:
+def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path):
     state = tmp_path / "state"
     with serve(tmp_path, ["--code-dir", tmp_path]) as here:
         assert here.info["pid"] == here.pid
@@ -87,7 +84,7 @@ def test_server_file_token_gives_access_and_a_second_server_is_rejected(tmp_path
     assert CliRunner().invoke(kfpytorch, ["health", "--server", str(state)]).exit_code == 1
 
 
-def test_commands_use_a_replaced_token(tmp_path: Path) -> None:
+def test_commands_use_a_replaced_token(tmp_path):
     file = tmp_path / "token"
     file.write_text("first\n")
     with serve(tmp_path, ["--token-file", file]) as here:
@@ -103,13 +100,13 @@ def test_commands_use_a_replaced_token(tmp_path: Path) -> None:
         assert f"cannot be read: {file}: No such file or directory" in done.stderr
 
 
-def jobs(state: Path, *more: str) -> Result:
+def jobs(state, *more):
     arguments = ["jobs", "-o", "json", *more]
     return CliRunner().invoke(kfpytorch, arguments, env={"KFPYTORCH_STATE_DIR": str(state)})
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def tls(tmp_path_factory):
     """A server with TLS that several tests share. Its certificates are beside its state directory."""
     folder = tmp_path_factory.mktemp("tls")
     files = Authority().issue_server(folder)
@@ -117,7 +114,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield here
 
 
-def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
+def test_local_commands_connect_to_a_server_with_tls(tls):
     assert tls.endpoint.startswith("grpcs://127.0.0.1:")
     for named in ((), ("--server", tls.endpoint)):
         done = jobs(tls.state, *named)
@@ -127,8 +124,8 @@ def test_local_commands_connect_to_a_server_with_tls(tls) -> None:
     assert "embedded cluster cannot list the packages" in refused.stderr
 
 
-def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
-    def run_health(*flags: str) -> tuple[int, str]:
+def test_health_command_uses_the_name_in_the_server_certificate(tls):
+    def run_health(*flags):
         done = CliRunner().invoke(kfpytorch, ["health", "--server", str(tls.state), *flags])
         return done.exit_code, done.stdout
 
@@ -143,7 +140,7 @@ def test_health_command_uses_the_name_in_the_server_certificate(tls) -> None:
         tls.process.send_signal(signal.SIGCONT)
 
 
-def probe(address: str, token: str = "", ca: Path | str = "") -> ProbeResult:
+def probe(address, token="", ca=""):
     """Return what the doctor finds at an address that is not a server of this user."""
     server = Server(address=address, token=token, ca=str(ca))
     found = asyncio.run(external_probes.probe_external(Facts(namespace="any"), (), server)).connector
@@ -159,8 +156,8 @@ def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls):
     assert "rejects the token" in probe(tls.endpoint, "", certificate).trouble
 
 
-async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
-    async def reset(_: object, writer: asyncio.StreamWriter) -> None:
+async def test_reset_handshake_is_reported_without_a_tls_claim():
+    async def reset(_, writer):
         writer.transport.abort()
 
     async with await asyncio.start_server(reset, "127.0.0.1", 0) as server:
@@ -168,12 +165,12 @@ async def test_reset_handshake_is_reported_without_a_tls_claim() -> None:
         assert (await asyncio.to_thread(probe, address)).trouble.startswith("does not answer: ")
 
 
-def reflect(channel: grpc.Channel) -> tuple[list[str], Callable[[str, str, Any], Any]]:
+def reflect(channel):
     """Return the services, and a function that calls a method with JSON; all types are from the server."""
     database = ProtoReflectionDescriptorDatabase(channel)
     pool = descriptor_pool.DescriptorPool(database)
 
-    def call(service: str, method: str, fields: Any) -> Any:
+    def call(service, method, fields):
         described = pool.FindServiceByName(service).methods_by_name[method]
         request = json_format.ParseDict(fields, message_factory.GetMessageClass(described.input_type)())
         response = message_factory.GetMessageClass(described.output_type)
@@ -185,7 +182,7 @@ def reflect(channel: grpc.Channel) -> tuple[list[str], Callable[[str, str, Any],
     return sorted(database.get_services()), call
 
 
-def test_reflection_works_over_tls_without_generated_classes(tls) -> None:
+def test_reflection_works_over_tls_without_generated_classes(tls):
     ca = (tls.state.parent / "ca.crt").read_bytes()
     with grpc.secure_channel(
         tls.endpoint.removeprefix("grpcs://"),
@@ -216,7 +213,7 @@ def test_reflection_works_over_tls_without_generated_classes(tls) -> None:
     assert "task_execution_metadata.namespace" in task["message"]
 
 
-def test_server_without_authentication_requires_no_token(tmp_path: Path) -> None:
+def test_server_without_authentication_requires_no_token(tmp_path):
     with serve(tmp_path, ["--allow-unauthenticated"]) as here:
         assert listed(here.endpoint, None) == ["pytorch", "pytorch"]
         assert jobs(tmp_path / "state").exit_code == 0
@@ -237,7 +234,7 @@ def test_unusable_state_directory_is_reported_in_one_sentence(tmp_path, there, m
     assert message in run("--state-dir", str(tmp_path / "state"))
 
 
-def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
+def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path):
     data = tmp_path / "pods" / "f3a4" / "data.csv"
     data.parent.mkdir(parents=True)
     data.write_text("years of work")
@@ -249,7 +246,7 @@ def test_directory_with_foreign_files_is_rejected_and_unchanged(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["pods"]
 
 
-def test_command_with_closed_output_succeeds() -> None:
+def test_command_with_closed_output_succeeds():
     command = ["sh", "-c", f"exec {KFPYTORCH} serve --check --port 0 >&-"]
     result = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRON, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")

@@ -1,7 +1,6 @@
 """Task outputs in an object store, over HTTP with the part of the S3 API that the server uses."""
 
 import asyncio
-from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
 import pytest
@@ -20,14 +19,14 @@ _ERROR = "<Error><Code>{0}</Code><Message>{0}</Message></Error>"
 class Bucket(ThreadedServer):
     """A bucket with any name: its objects and the requests that it received."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.objects: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.denied = False
         self.is_slow = False
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request):
         while self.is_slow:
             await asyncio.sleep(0.01)
         key = request.path.partition("/")[2].partition("/")[2]
@@ -43,7 +42,7 @@ class Bucket(ThreadedServer):
         return web.Response(status=206, body=self.objects[key][int(first) : int(last) + 1])
 
 
-def _listing(objects: dict[str, bytes], prefix: str) -> str:
+def _listing(objects, prefix):
     inside = {key.removeprefix(prefix): data for key, data in objects.items() if key.startswith(prefix)}
     files = [
         f"<Contents><Key>{escape(prefix + name)}</Key><Size>{len(data)}</Size>"
@@ -61,7 +60,7 @@ pytest.importorskip("s3fs")
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(monkeypatch):
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION"):
         monkeypatch.setenv(f"AWS_{name}", "any")
     bucket = Bucket()
@@ -70,11 +69,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     bucket.close()
 
 
-def document(message: str) -> bytes:
+def document(message):
     return ErrorDocument(error=ContainerError(message=message, worker="w")).SerializeToString()
 
 
-async def test_prefix_is_listed_and_its_error_files_are_read(bucket: Bucket) -> None:
+async def test_prefix_is_listed_and_its_error_files_are_read(bucket):
     bucket.objects = {
         "x/data/0/outputs.pb": b"",
         "x/data/0/error-b.pb": document("second"),
@@ -97,18 +96,18 @@ async def test_prefix_is_listed_and_its_error_files_are_read(bucket: Bucket) -> 
     assert sorted(bucket.asked[:3]) == ["list x/data/0/", "x/data/0/error-a.pb", "x/data/0/error-b.pb"]
 
 
-def test_empty_prefix_has_no_outputs(bucket: Bucket) -> None:
+def test_empty_prefix_has_no_outputs(bucket):
     assert asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/nothing/0")) == TaskOutputs()
 
 
-def test_denied_access_is_reported(bucket: Bucket) -> None:
+def test_denied_access_is_reported(bucket):
     bucket.denied = True
     denied = r"s3://flyte cannot be read: PermissionError.*may list and read"
     with pytest.raises(StoreUnavailable, match=denied):
         asyncio.run(OutputReader(OutputPrefixes()).read_outputs("s3://flyte/x"))
 
 
-async def test_slow_store_times_out_and_is_read_again(bucket: Bucket) -> None:
+async def test_slow_store_times_out_and_is_read_again(bucket):
     bucket.objects["x/outputs.pb"] = b""
     bucket.is_slow = True
     outcomes = OutputReader(OutputPrefixes(), ReadLimits(seconds=5, at_once=1))

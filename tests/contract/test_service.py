@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,14 +20,14 @@ from backend_plugin.shell import reconciler
 from backend_plugin.shell.cluster import ClusterUnavailable, Misconfigured
 
 
-async def test_concurrent_creates_of_one_attempt_create_one_job(served: Served) -> None:
+async def test_concurrent_creates_of_one_attempt_create_one_job(served):
     metas = await asyncio.gather(*(served.create() for _ in range(8)))
     assert len(set(metas)) == 1
     assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
     assert await served.phase(metas[0]) == "QUEUED"
 
 
-async def test_job_in_deletion_is_not_adopted(served: Served) -> None:
+async def test_job_in_deletion_is_not_adopted(served):
     """A job with finalizers is deleted later; after that, the same attempt can create one."""
     await served.create()
     ((key, made),) = served.cluster.objects.items()
@@ -39,7 +38,7 @@ async def test_job_in_deletion_is_not_adopted(served: Served) -> None:
     await served.create()
 
 
-async def test_job_is_owned_by_the_workflow_of_its_execution(served: Served) -> None:
+async def test_job_is_owned_by_the_workflow_of_its_execution(served):
     owner = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="w")
     served.cluster.owners[NAMESPACE, "f1"] = owner
     await served.create()
@@ -63,7 +62,7 @@ async def test_task_outside_the_allowlists_is_rejected(served: Served, change: A
     assert served.cluster.calls == []
 
 
-async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(served: Served) -> None:
+async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(served):
     served.cluster.refusal = RequestRejected(422, "Invalid", "spec: Required value")
     meta = await served.create()
     assert await served.phase(meta) == "FAILED"
@@ -71,7 +70,7 @@ async def test_permanent_rejection_of_the_cluster_is_quoted_and_counted(served: 
     assert read_counts(served.orders.metrics.creates) == {("rejected",): 1}
 
 
-async def test_get_sends_no_request_to_the_cluster(served: Served) -> None:
+async def test_get_sends_no_request_to_the_cluster(served):
     meta = await served.create()
     served.run(meta)
     before = list(served.cluster.calls)
@@ -82,11 +81,11 @@ async def test_get_sends_no_request_to_the_cluster(served: Served) -> None:
     assert served.cluster.calls == before
 
 
-def began(seconds: float) -> Any:
+def began(seconds):
     return [{"name": "pytorch", "state": {"running": {"startedAt": ago(seconds)}}}]
 
 
-async def test_deadline_ends_a_job_and_its_verdict_is_permanent(served: Served) -> None:
+async def test_deadline_ends_a_job_and_its_verdict_is_permanent(served):
     meta = await served.create(options={"runPolicy": {"activeDeadlineSeconds": 60}})
     name = served.run(meta, containerStatuses=began(90))
     await wait_until(lambda: is_phase(served, meta, "FAILED"))
@@ -103,7 +102,7 @@ async def test_deadline_ends_a_job_and_its_verdict_is_permanent(served: Served) 
     assert served.cluster.awaited == ["delete"]
 
 
-async def test_deadline_ends_a_running_job_without_status_calls(tmp_path: Path) -> None:
+async def test_deadline_ends_a_running_job_without_status_calls(tmp_path):
     clock, runs = [get_now()], {"containerStatuses": began(0)}
     async with serving(tmp_path, now=lambda: clock[0], seconds=1) as served:
         meta = await served.create(options={"runPolicy": {"activeDeadlineSeconds": 1800}})
@@ -139,7 +138,7 @@ async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_d
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
 
-async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served: Served) -> None:
+async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served):
     meta = await served.create()
     key = ("PyTorchJob", NAMESPACE, name_of(meta))
     stored = served.cluster.objects.pop(key)
@@ -155,7 +154,7 @@ async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served:
 
 
 @pytest.mark.parametrize("how", ["made", "adopted", "looked for", "confirmed"])
-async def test_late_response_does_not_override_a_watch_event(served: Served, how: str) -> None:
+async def test_late_response_does_not_override_a_watch_event(served, how):
     cluster = served.cluster
     meta = b"" if how == "made" else await served.create()
     if how == "looked for":
@@ -182,7 +181,7 @@ async def test_late_response_does_not_override_a_watch_event(served: Served, how
     assert await served.phase(meta) == "SUCCEEDED"
 
 
-async def test_job_deleted_before_its_create_response_is_reported_as_deleted(served: Served) -> None:
+async def test_job_deleted_before_its_create_response_is_reported_as_deleted(served):
     served.cluster.late.clear()
     making = asyncio.create_task(served.create())
     await wait_until(lambda: len(served.cluster.objects) == 1)
@@ -244,6 +243,6 @@ async def test_transient_create_error_is_retryable_logged_and_counted(tmp_path, 
     assert message in line.getMessage()
 
 
-def list_reconciler_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_reconciler_messages(caplog):
     """Return the messages of this logger only, because other tests may enable other loggers."""
     return [record.getMessage() for record in caplog.records if record.name == reconciler.__name__]

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,7 +104,7 @@ def _reset_signals() -> None:
 
 
 @pytest.fixture
-def pyflyte(tmp_path: Path) -> Iterator[Pyflyte]:
+def pyflyte(tmp_path):
     run = Pyflyte(tmp_path, {"FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path / "logs")})
     yield run
     left = run.processes()

@@ -35,7 +35,7 @@ OTHERS = re.compile(r"^  others +(.*)$", re.MULTILINE)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     folder = tmp_path / "programs"
     folder.mkdir()
     return folder

@@ -4,7 +4,7 @@ import importlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ Load = Callable[..., Any]
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+def load(tmp_path, monkeypatch):
     """Write a module, import it, and forget it after the test."""
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -33,7 +33,7 @@ def flood(lines: int) -> None:
 
 
 @pytest.fixture
-def logs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def logs(monkeypatch, tmp_path):
     """Return the directory for logs, and show the output of all ranks."""
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path))
     monkeypatch.setenv("FLYTE_KFPYTORCH_VERBOSE", "1")

@@ -32,7 +32,7 @@ Report = Artifact(name="report")
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _surroundings(monkeypatch, tmp_path):
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 

@@ -38,7 +38,7 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two processes"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(request, tmp_path_factory):
     folder, ranks = tmp_path_factory.mktemp("recipes"), request.param
     # On the CPU, with a thread for each rank.
     env = {"CUDA_VISIBLE_DEVICES": "", "FLYTE_KFPYTORCH_LOCAL": str(ranks), "OMP_NUM_THREADS": "1"}
@@ -57,7 +57,7 @@ def is_falling(losses: list[float]) -> bool:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_all_weights_are_trained_saved_and_loaded(run: Run, name: str) -> None:
+def test_all_weights_are_trained_saved_and_loaded(run, name):
     result = run.results[f"{name}-full"]
     assert (result["world_size"], result["trained"]) == (run.ranks, result["all"])
     assert is_falling(result["losses"]) or name not in FALLING
@@ -73,7 +73,7 @@ def test_all_weights_are_trained_saved_and_loaded(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_only_adapters_are_trained_saved_and_loaded(run: Run, name: str) -> None:
+def test_only_adapters_are_trained_saved_and_loaded(run, name):
     result = run.results[f"{name}-lora"]
     assert result["world_size"] == run.ranks
     # Two matrices of rank 4 for each of the seven linear layers of both blocks.
@@ -88,7 +88,7 @@ def test_only_adapters_are_trained_saved_and_loaded(run: Run, name: str) -> None
     assert all(value.any() for value in trained.values())
 
 
-def test_qlora_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_qlora_needs_a_gpu(monkeypatch):
     # The machine of the test may have a GPU.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError) as refusal:
@@ -98,6 +98,6 @@ def test_qlora_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_unknown_option_is_rejected() -> None:
+def test_unknown_option_is_rejected():
     with pytest.raises(TypeError, match="max_lenght"):
         sft("no/model", SAMPLES["sft"], Training(output_dir="out", options={"max_lenght": 5}))

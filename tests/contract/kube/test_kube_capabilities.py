@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
-from kube_server import Fault, KubeServer
+from kube_server import Fault
 from kube_world import EVENTS, connected, opened, options
 from serving import NAMESPACE, wait_until
 
@@ -29,16 +27,14 @@ def server(server):
     return server
 
 
-def operator(server: KubeServer, *args: str, **fields: Any) -> None:
+def operator(server, *args, **fields):
     about = {"name": "training-operator", "namespace": "kubeflow", **fields}
     spec = {"template": {"spec": {"containers": [{"name": "operator", "args": args}]}}}
     server.apply(("apps", "deployments"), {"metadata": about, "spec": spec})
 
 
-def collect_capabilities(
-    server: KubeServer, folder: Path, namespace: str = NAMESPACE, **settings: Any
-) -> Capabilities:
-    async def collect() -> Capabilities:
+def collect_capabilities(server, folder, namespace=NAMESPACE, **settings):
+    async def collect():
         async with opened(options(server, folder, **settings)) as cluster:
             return await cluster.discovery.fetch_capabilities(namespace, read(AUTO).kfpytorch)
 

@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
-from kube_server import GROUPS, Fault, KubeServer
+from kube_server import GROUPS, Fault
 from kube_world import JOBS, POD_GROUPS, WITH_POD_GROUPS, Playing, connected
-from serving import NAMESPACE, Served
+from serving import NAMESPACE
 from tiny_service import code_of, wait_until
-
-from backend_plugin.shell.cached_job import CachedJob
 
 
 @pytest.fixture
@@ -24,11 +21,11 @@ def here(server, tmp_path):
     return connected(server, tmp_path, WITH_POD_GROUPS)
 
 
-def creations(server: KubeServer) -> list[str]:
+def creations(server):
     return [each["kind"] for each in server.bodies if "kind" in each and each["kind"] != "DeleteOptions"]
 
 
-async def create_group(server: KubeServer, here: Served) -> tuple[CachedJob, Any, bytes]:
+async def create_group(server, here):
     """Create a job; return it, its pod group and its reference when the server has observed the group."""
     meta = await here.create(workers=4)
     (entry,), (group,) = here.cache, server.list_objects("podgroups")

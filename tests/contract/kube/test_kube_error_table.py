@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
-from kube_server import Fault, KubeServer, served
+from kube_server import Fault, served
 from kube_world import NAME, job, opened, options
 
 from backend_plugin.core.errors import RequestRejected
@@ -75,7 +74,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[KubeServer]:
+def server():
     with served() as server:
         yield server
 
@@ -102,7 +101,7 @@ async def test_response_is_handled_as_its_row_specifies(server, tmp_path, case):
         assert (requests > 1) is is_repeated
 
 
-async def result(call: Awaitable[Any]) -> Any:
+async def result(call):
     try:
         return await call
     except (AlreadyExists, RequestRejected, ClusterUnavailable) as error:

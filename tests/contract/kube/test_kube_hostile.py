@@ -5,7 +5,6 @@ import itertools
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
@@ -17,10 +16,9 @@ import psutil
 import pytest
 from flyteidl.admin import agent_pb2 as admin
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from hostile_requests import Request, send
-from kube_server import KubeServer, serve, served
+from hostile_requests import send
+from kube_server import serve, served
 from kube_world import names
-from server_process import Serving
 from serving import NAMESPACE, build_creation
 from tiny_service import wait_until
 
@@ -35,7 +33,7 @@ SENDING = (("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_poo
 EXPECTED = {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "PERMISSION_DENIED"}
 
 
-def probe(address: str) -> None:
+def probe(address):
     """Raise `grpc.RpcError` if the server does not answer, and `AssertionError` if it is not alive."""
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -43,7 +41,7 @@ def probe(address: str) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def waiting_times(pid: int | str) -> dict[str, float]:
+def waiting_times(pid):
     """Return the seconds that each thread of a process has been ready without running."""
     times = {}
     for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -52,12 +50,12 @@ def waiting_times(pid: int | str) -> dict[str, float]:
     return times
 
 
-def longest_wait(before: dict[str, float], after: dict[str, float]) -> float:
+def longest_wait(before, after):
     """Return the longest time that one thread has waited in between."""
     return max((seconds - before.get(thread, 0.0) for thread, seconds in after.items()), default=0.0)
 
 
-def measure(address: str, pid: int) -> float:
+def measure(address, pid):
     """Return the seconds of one probe over a new connection, without the time of waiting for a processor."""
     processes = (pid, "self")
     before, began = [waiting_times(each) for each in processes], time.perf_counter()
@@ -66,7 +64,7 @@ def measure(address: str, pid: int) -> float:
     return max(0.0, seconds - sum(map(longest_wait, before, map(waiting_times, processes))))
 
 
-def measure_until(over: Path, address: str, pid: int) -> list[float]:
+def measure_until(over, address, pid):
     """Probe once a second, as a kubelet does, until the file exists."""
     durations = []
     while not over.exists():
@@ -76,7 +74,7 @@ def measure_until(over: Path, address: str, pid: int) -> list[float]:
 
 
 @contextmanager
-def probing(serving: Serving) -> Iterator[list[float]]:
+def probing(serving):
     """Probe the liveness of a server each second; at the end, the list has the durations.
 
     The probes are in a process of their own, so that the load of this one does not count.
@@ -92,7 +90,7 @@ def probing(serving: Serving) -> Iterator[list[float]]:
             durations += probes.result()
 
 
-def choose(number: int, meta: bytes) -> Sequence[Request]:
+def choose(number, meta):
     """Return requests of all kinds in random order: most are small, and some have the maximum size."""
     shares = (
         ([*hostile_requests.all_kinds(SMALL, meta)], number * 90 // 100),
@@ -105,7 +103,7 @@ def choose(number: int, meta: bytes) -> Sequence[Request]:
     return chosen
 
 
-def separate(request: Request, number: int) -> Request:
+def separate(request, number):
     """Return a creation for an execution of its own, so that each one makes a job."""
     method, data = request
     if method != "CreateTask" or len(data) > 2 * MIDDLE:
@@ -117,12 +115,12 @@ def separate(request: Request, number: int) -> Request:
     return method, creation.SerializeToString()
 
 
-async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
+async def attack(address, requests):
     """Send the requests over several connections, and delete what they create; return the status codes."""
     codes: Counter[str] = Counter()
     numbered = iter(enumerate(requests))
 
-    async def work() -> None:
+    async def work():
         async with grpc.aio.insecure_channel(address, options=SENDING) as channel:
             for number, request in numbered:
                 code, answer = await send(channel, *separate(request, number))
@@ -136,7 +134,7 @@ async def attack(address: str, requests: Sequence[Request]) -> Counter[str]:
     return codes
 
 
-async def reference(address: str) -> bytes:
+async def reference(address):
     creation = build_creation(execution="first").SerializeToString()
     async with grpc.aio.insecure_channel(address) as channel:
         _, answer = await send(channel, "CreateTask", creation)
@@ -144,7 +142,7 @@ async def reference(address: str) -> bytes:
 
 
 @contextmanager
-def attacked(folder: Path) -> Iterator[tuple[KubeServer, Serving]]:
+def attacked(folder):
     """Run a server, and an API server that keeps only its last changes."""
     # No object store answers, and none is looked for outside this machine.
     keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "none")

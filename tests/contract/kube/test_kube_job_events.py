@@ -2,10 +2,9 @@
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
-from kube_server import Fault, KubeServer
+from kube_server import Fault
 from kube_world import (
     EVENTS,
     POD_GROUPS,
@@ -18,29 +17,28 @@ from kube_world import (
     options,
 )
 from scripted_cluster import ago
-from serving import NAMESPACE, Served, serving, wait_until
+from serving import NAMESPACE, serving, wait_until
 
 from backend_plugin.core.judging import verdict_annotation
 from backend_plugin.core.judging.job_events import JobEventReason
 from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Job
 from backend_plugin.shell import reconciler
-from backend_plugin.shell.cached_job import CachedJob
 
 
-def reasons(server: KubeServer) -> list[str]:
+def reasons(server):
     return [each["reason"] for each in server.list_objects("events")]
 
 
-def list_reasons(entry: CachedJob) -> list[str]:
+def list_reasons(entry):
     return [each.reason for each in entry.events]
 
 
-def posts(server: KubeServer) -> int:
+def posts(server):
     return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
 
 
-async def turned(server: KubeServer, here: Served) -> tuple[Playing, bytes]:
+async def turned(server, here):
     """Create a job that runs and then waits again."""
     play, meta = await create_running_job(server, here)
     play.loses()
@@ -144,7 +142,7 @@ async def test_existing_event_is_not_changed(server, cluster):
     assert posts(server) == 2
 
 
-async def create_logged_job(server: KubeServer, here: Served) -> tuple[Playing, CachedJob]:
+async def create_logged_job(server, here):
     """Create a job that runs, and return when the server has checked it."""
     play, _ = await create_running_job(server, here)
     (entry,) = here.cache
@@ -153,7 +151,7 @@ async def create_logged_job(server: KubeServer, here: Served) -> tuple[Playing, 
 
 
 @pytest.fixture
-def rare_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+def rare_checks(monkeypatch):
     """Prevent periodic checks of jobs by a server that starts after this fixture."""
     monkeypatch.setattr(reconciler, "_PAUSE", 60.0)
 
@@ -188,7 +186,7 @@ async def test_pod_group_is_recreated_immediately_while_pods_run(server, tmp_pat
 ANNOTATION = verdict_annotation.ANNOTATION
 
 
-async def wait_for_end(here: Served, meta: bytes) -> str:
+async def wait_for_end(here, meta):
     """Return the first phase after RUNNING, when the verdict has been stored."""
     while (phase := await here.phase(meta)) == "RUNNING":
         await asyncio.sleep(0.05)
@@ -196,12 +194,12 @@ async def wait_for_end(here: Served, meta: bytes) -> str:
     return phase
 
 
-def get_annotations(server: KubeServer) -> Any:
+def get_annotations(server):
     (job,) = server.list_objects("pytorchjobs")
     return job["metadata"]["annotations"]
 
 
-def fails(play: Playing) -> None:
+def fails(play):
     """Fail a worker with `sys.exit(3)`, which writes no error file."""
     ended = {"exitCode": 3, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(8)}
     play.pod(

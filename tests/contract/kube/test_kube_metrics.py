@@ -3,7 +3,6 @@
 import asyncio
 import platform
 import re
-from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +11,9 @@ import grpc
 import pytest
 import serving
 from flyteidl.service import agent_pb2_grpc
-from kube_server import Fault, KubeServer, serve, served
+from kube_server import Fault, serve, served
 from kube_world import JOBS, NAME, PODS, build_replica, job, pod
 from server_metrics import MetricsPage, get_exported_name, list_metrics
-from server_process import Serving
 from serving import NAMESPACE, build_creation
 
 from backend_plugin.core import job_ref
@@ -33,26 +31,26 @@ LOCAL = {"KFPYTORCH_METRICS_HOST": "127.0.0.1"}
 
 
 class Scraped(MetricsPage):
-    def __init__(self, process: Serving) -> None:
+    def __init__(self, process):
         super().__init__(process.metrics.port)
         self.endpoint = process.endpoint
 
-    def failures(self) -> float:
+    def failures(self):
         samples = self.samples().items()
         return sum(value for (name, _), value in samples if name == "kfpytorch_job_failures_total")
 
-    def count_retries(self) -> float:
+    def count_retries(self):
         """Return the number of failed cleanups, each of which is retried."""
         return self.value("cluster_errors_total", operation="clean_up", error="ClusterUnavailable")
 
-    def has_stored_all(self) -> bool:
+    def has_stored_all(self):
         """True if the server has observed the failure, and no verdict is left to store."""
         count = self.value("jobs", phase="RETRYABLE_FAILED", task_namespace="ns", queue="")
         return count == 1 and self.value("background_operations", operation="clean_up") == 0
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def world(tmp_path_factory):
     """An API server, and two servers that read it."""
     with served() as api:
         api.apply(JOBS, job())
@@ -62,15 +60,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
             yield SimpleNamespace(api=api, one=Scraped(one), two=Scraped(two))
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(true):
     asyncio.run(serving.wait_until(true))
 
 
-def asked_for(server: KubeServer, method: str) -> int:
+def asked_for(server, method):
     return sum(each.startswith(method) and each.endswith(NAME) for each in server.asked)
 
 
-def test_each_metric_of_the_documentation_and_the_chart_is_exported(world) -> None:
+def test_each_metric_of_the_documentation_and_the_chart_is_exported(world):
     wait_until(lambda: world.one.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
     text = world.one.text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
@@ -88,7 +86,7 @@ def test_each_metric_of_the_documentation_and_the_chart_is_exported(world) -> No
     assert used - exported == set()
 
 
-def test_metrics_contain_versions_and_the_age_of_the_watches(world) -> None:
+def test_metrics_contain_versions_and_the_age_of_the_watches(world):
     it, api = world.one, world.api
     versions = {"version": version("flytekitplugins-kfpytorch"), "python": platform.python_version()}
     assert it.value("build_info", **versions) == 1
@@ -103,7 +101,7 @@ def test_metrics_contain_versions_and_the_age_of_the_watches(world) -> None:
     assert {"pods", "pytorchjobs.kubeflow.org"} <= ages
 
 
-def test_each_background_operation_has_a_time_series(world) -> None:
+def test_each_background_operation_has_a_time_series(world):
     sources = (each.read_text() for each in (ROOT / "backend_plugin" / "shell").glob("*.py"))
     submitted = {name for text in sources for name in re.findall(r'submit\(\s*\(?"(\w+)"', text)}
     assert {"clean_up", "own_prerequisite", "record_start"} <= submitted
@@ -112,7 +110,7 @@ def test_each_background_operation_has_a_time_series(world) -> None:
     assert submitted <= shown
 
 
-def test_failure_is_counted_once_by_two_servers_that_repeat_their_cleanup(world) -> None:
+def test_failure_is_counted_once_by_two_servers_that_repeat_their_cleanup(world):
     """Both read the job before one of them can store its verdict, and neither can delete its pending pod."""
     api, servers = world.api, (world.one, world.two)
     storing = Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6)
@@ -133,7 +131,7 @@ def test_failure_is_counted_once_by_two_servers_that_repeat_their_cleanup(world)
     assert sum(each.failures() for each in servers) == 1
 
 
-def test_server_that_created_a_job_measures_its_wait(world) -> None:
+def test_server_that_created_a_job_measures_its_wait(world):
     api, one, two = world.api, world.one, world.two
     api.do(lambda objects: objects.namespaces.update({NAMESPACE: "Active"}))
     api.remove(JOBS, NAME)  # A waiting job of another test.

@@ -4,19 +4,15 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import grpc
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service import agent_pb2_grpc
-from kube_server import Fault, KubeServer, serve
+from kube_server import Fault, serve
 from kube_world import JOBS, MARK, NAME, build_name, job, metadata, names, ours, reference
-from server_process import Serving
 from serving import NAMESPACE, build_creation, wait_until
 
 from backend_plugin.cli.commands import kfpytorch
@@ -25,7 +21,7 @@ from backend_plugin.cli.commands import kfpytorch
 def test_flyte_calls_need_no_token_and_commands_need_one(server, tmp_path):
     server.apply(JOBS, job())
 
-    def list_jobs(server: str, token: str | None = None) -> Result:
+    def list_jobs(server, token=None):
         known = {"HOME": str(tmp_path), "KFPYTORCH_SERVER": server, "KFPYTORCH_TOKEN": token}
         return CliRunner().invoke(kfpytorch, ["jobs", "-o", "json"], env=known)
 
@@ -68,7 +64,7 @@ def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
         stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         request = admin.GetTaskRequest(resource_meta=reference("asked"))
 
-        def is_marked() -> bool:
+        def is_marked():
             stub.GetTask(request, timeout=60)
             return names(server) == [name] and MARK in metadata(server, name)["annotations"]
 
@@ -89,7 +85,7 @@ EXECUTIONS = [f"f{number}" for number in range(8)]
 NAMES = [build_name(execution) for execution in EXECUTIONS]
 
 
-def delete_all(server: KubeServer, serving: Serving) -> None:
+def delete_all(server, serving):
     """Create the jobs, and call DeleteTask for all of them concurrently while the API server is busy."""
     for execution in EXECUTIONS:
         server.apply(JOBS, ours(execution))
@@ -102,7 +98,7 @@ def delete_all(server: KubeServer, serving: Serving) -> None:
             call.result()
 
 
-def wait_for_end(serving: Serving) -> Sequence[dict[str, Any]]:
+def wait_for_end(serving):
     """Wait for a successful end and return the log records."""
     assert serving.process.wait(90) == 0, serving.log.read_text()
     return [json.loads(line) for line in serving.log.read_text().splitlines()]
@@ -111,7 +107,7 @@ def wait_for_end(serving: Serving) -> Sequence[dict[str, Any]]:
 UNSIGNED = {"KFPYTORCH_ACCEPT_UNSIGNED": "true"}
 
 
-def given_up(records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def given_up(records):
     """Return the level and job of each record about an abandoned deletion."""
     word = "the operation is not complete, and no other server repeats it: delete_job"
     return sorted((each["level"], each["job"]) for each in records if each["message"] == word)
@@ -129,7 +125,7 @@ def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_serv
     assert given_up(records) == []
 
 
-def test_log_contains_the_jobs_that_shutdown_did_not_delete(server: KubeServer, tmp_path: Path) -> None:
+def test_log_contains_the_jobs_that_shutdown_did_not_delete(server, tmp_path):
     with serve(server, tmp_path, **UNSIGNED, KFPYTORCH_DRAIN_TIMEOUT="1s") as serving:
         delete_all(server, serving)
         begun = time.monotonic()

@@ -3,16 +3,14 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from kube_server import KubeServer, serve, served
+from click.testing import CliRunner
+from kube_server import serve, served
 from kube_world import IDENTITY, JOBS, NAME, PODS, ended_pod, job
-from server_process import Serving
 from tiny_service import wait_until
 
 from backend_plugin import async_client, client
@@ -28,7 +26,7 @@ REPORT = [
 ]
 
 
-def runtime(name: str, namespace: str = "", image: str = "image:1", **labels: str) -> dict[str, Any]:
+def runtime(name, namespace="", image="image:1", **labels):
     template = {
         "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
         "spec": {"template": {"spec": {"containers": [{"name": "node", "image": image}]}}},
@@ -40,7 +38,7 @@ def runtime(name: str, namespace: str = "", image: str = "image:1", **labels: st
     }
 
 
-def trainjob(name: str, namespace: str = "ns", **status: Any) -> dict[str, Any]:
+def trainjob(name, namespace="ns", **status):
     return {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "TrainJob",
@@ -51,7 +49,7 @@ def trainjob(name: str, namespace: str = "ns", **status: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KubeServer, Serving]]:
+def world(tmp_path_factory):
     """A server, and a cluster in which other clients use Trainer, too."""
     with served() as server:
         server.groups[GROUP] = dict.fromkeys(PLURALS, "v1alpha1")
@@ -72,25 +70,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KubeServer
 
 
 @pytest.fixture
-def kube(world: tuple[KubeServer, Serving], monkeypatch: pytest.MonkeyPatch) -> KubeServer:
+def kube(world, monkeypatch):
     server, serving = world
     monkeypatch.setenv("KFPYTORCH_SERVER", serving.endpoint)
     monkeypatch.setenv("KFPYTORCH_TOKEN", serving.token)
     return server
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments):
     return CliRunner().invoke(kfpytorch, arguments)
 
 
 # ---- foreign jobs
 
 
-def list_requests(server: KubeServer) -> list[str]:
+def list_requests(server):
     return sorted(each for each in server.asked if re.fullmatch(r"GET .*/(pytorchjobs|trainjobs)", each))
 
 
-def test_foreign_jobs_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
+def test_foreign_jobs_are_listed_on_demand_and_marked(kube):
     kube.asked.clear()
     assert [each.name for each in client.list_jobs()] == [NAME]
     assert list_requests(kube) == []
@@ -112,7 +110,7 @@ def test_foreign_jobs_are_listed_on_demand_and_marked(kube: KubeServer) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "describe", "logs", "wait"])
-def test_foreign_job_is_read_only(kube: KubeServer, verb: str) -> None:
+def test_foreign_job_is_read_only(kube, verb):
     before = kube.list_objects("trainjobs")
     refused = run(verb, "ns/sdk")
     assert refused.exit_code == 1
@@ -125,7 +123,7 @@ def test_foreign_job_is_read_only(kube: KubeServer, verb: str) -> None:
 # ---- runtimes
 
 
-def test_runtimes_are_listed_without_those_of_single_jobs_and_found_by_name(kube: KubeServer) -> None:
+def test_runtimes_are_listed_without_those_of_single_jobs_and_found_by_name(kube):
     assert [(each.namespace, each.name, each.kind) for each in client.list_runtimes()] == [
         ("ns", "team", "TrainingRuntime"),
         ("other", "torch-distributed", "TrainingRuntime"),
@@ -138,7 +136,7 @@ def test_runtimes_are_listed_without_those_of_single_jobs_and_found_by_name(kube
         client.get_runtime("none")
 
 
-def test_runtimes_command_prints_the_table(kube: KubeServer) -> None:
+def test_runtimes_command_prints_the_table(kube):
     result = run("runtimes", "list", "--namespace", "ns")
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [
         ["team", "TrainingRuntime", "ns", "torch", "2", "-", "-", "image:1"],
@@ -149,7 +147,7 @@ def test_runtimes_command_prints_the_table(kube: KubeServer) -> None:
         assert run(*wrong).exit_code == 2
 
 
-def test_missing_permission_error_contains_the_rule(kube: KubeServer) -> None:
+def test_missing_permission_error_contains_the_rule(kube):
     kube.forbidden.add("list clustertrainingruntimes")
     try:
         with pytest.raises(client.RequestFailed) as caught:
@@ -164,11 +162,11 @@ def test_missing_permission_error_contains_the_rule(kube: KubeServer) -> None:
 
 
 @contextmanager
-def running_pods(server: KubeServer, *lines: str, exit_code: int = 0) -> Iterator[list[Any]]:
+def running_pods(server, *lines, exit_code=0):
     """End each new job with a pod that has written these lines; yield the jobs."""
     manifests: list[Any] = []
 
-    def end(key: Any, manifest: Any) -> None:
+    def end(key, manifest):
         manifests.append(manifest)
         (patch,) = manifest["spec"]["runtimePatches"]
         (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
@@ -193,11 +191,11 @@ def running_pods(server: KubeServer, *lines: str, exit_code: int = 0) -> Iterato
         server.objects.on_create = lambda *_: None
 
 
-def list_package_jobs(server: KubeServer) -> list[str]:
+def list_package_jobs(server):
     return [key[3] for key in server.objects.now if key[3].startswith("packages-") and key[1] == "trainjobs"]
 
 
-def test_runtime_packages_are_those_that_its_job_prints(kube: KubeServer) -> None:
+def test_runtime_packages_are_those_that_its_job_prints(kube):
     with running_pods(kube, *REPORT, 'kfpytorch: ["gpus", "H100"]', 'kfpytorch: ["end"]') as jobs:
         found = client.get_runtime_packages("torch-distributed", namespace="ns")
         result = run("runtimes", "packages", "torch-distributed", "-n", "ns", "-o", "json")
@@ -221,13 +219,13 @@ def test_failed_or_incomplete_package_job_is_reported_and_deleted(kube, lines, e
     assert list_package_jobs(kube) == []
 
 
-def test_unfinished_package_job_is_deleted_after_the_timeout(kube: KubeServer) -> None:
+def test_unfinished_package_job_is_deleted_after_the_timeout(kube):
     with pytest.raises(client.RequestFailed, match="has not ended within 1 s"):
         client.get_runtime_packages("team", timeout=timedelta(seconds=1))
     assert list_package_jobs(kube) == []
 
 
-async def test_package_job_is_deleted_if_the_client_cancels(kube: KubeServer) -> None:
+async def test_package_job_is_deleted_if_the_client_cancels(kube):
     call = asyncio.create_task(async_client.get_runtime_packages("team"))
     await wait_until(lambda: list_package_jobs(kube) != [])
     call.cancel()
@@ -235,7 +233,7 @@ async def test_package_job_is_deleted_if_the_client_cancels(kube: KubeServer) ->
     await wait_until(lambda: list_package_jobs(kube) == [])
 
 
-def test_cluster_runtime_requires_a_namespace_for_its_package_job(kube: KubeServer) -> None:
+def test_cluster_runtime_requires_a_namespace_for_its_package_job(kube):
     kube.apply(CLUSTER_RUNTIMES, runtime("shared"))
     with pytest.raises(client.RequestFailed, match="--namespace NAME"):
         client.get_runtime_packages("shared")
@@ -246,7 +244,7 @@ def test_cluster_runtime_requires_a_namespace_for_its_package_job(kube: KubeServ
 # ---- the client for asyncio
 
 
-async def test_asyncio_client_has_the_same_results(kube: KubeServer) -> None:
+async def test_asyncio_client_has_the_same_results(kube):
     # The server may still list the package job of an earlier test, which has just been deleted.
     jobs = [each for each in await async_client.list_jobs(foreign=True) if each.kind == "PyTorchJob"]
     assert jobs == [each for each in client.list_jobs(foreign=True) if each.kind == "PyTorchJob"] != []

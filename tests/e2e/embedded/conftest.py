@@ -1,40 +1,33 @@
 """A node and a cluster that are opened for one test."""
 
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from backend_plugin.embedded.cluster import EmbeddedCluster
 from e2e.embedded.emulated import RecordedObjects, following
-from e2e.embedded.running_pods import RunningNode, node
+from e2e.embedded.running_pods import node
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path):
     return tmp_path / "state"
 
 
 @pytest.fixture
-def recorded() -> RecordedObjects:
+def recorded():
     """The objects and changes of the test's cluster."""
     return RecordedObjects()
 
 
 @pytest.fixture
-def options() -> dict[str, Any]:
+def options():
     """Options of the cluster or the node. A module may have its own."""
     return {}
 
 
 @pytest.fixture
-def cluster(
-    state: Path, recorded: RecordedObjects, options: dict[str, Any]
-) -> AbstractAsyncContextManager[EmbeddedCluster]:
+def cluster(state, recorded, options):
     return following(state, recorded, **options)
 
 
 @pytest.fixture
-def kubelet(tmp_path: Path, options: dict[str, Any]) -> AbstractAsyncContextManager[RunningNode]:
+def kubelet(tmp_path, options):
     return node(tmp_path, **options)

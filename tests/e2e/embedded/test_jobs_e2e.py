@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoadServer]:
+def served(request, tmp_path_factory):
     """Yield a server; the parameter is the dialect of its jobs."""
     settings = {"kfpytorch": {"dialect": request.param}}
     with open_road(tmp_path_factory.mktemp("people"), settings=settings) as road:
@@ -36,7 +35,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def execution(served: RoadServer, tmp_path: Path) -> Iterator[Execution]:
+def execution(served, tmp_path):
     """Yield an execution with two replicas that have printed their line and still run."""
     wire = served.wire()
     execution = Propeller(wire, served.store).start(tasks.talks, folder=str(tmp_path))

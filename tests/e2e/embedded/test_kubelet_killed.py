@@ -74,7 +74,7 @@ def lines(path: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
+def nothing_left(tmp_path):
     """Kill the remaining processes of durable pods."""
     yield
     for each in marked(tmp_path / "pods"):

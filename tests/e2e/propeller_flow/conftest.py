@@ -1,6 +1,6 @@
 """Servers, each with a FlytePropeller."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ def open_road(root: Path, *options: str, settings: Mapping[str, object] | None =
 
 
 @pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Road]]:
+def serve(tmp_path_factory):
     """Yield a function that starts a server."""
     with ExitStack() as roads:
         yield lambda *options, **more: roads.enter_context(
@@ -64,7 +64,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ro
 
 
 @pytest.fixture(scope="session")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def road(tmp_path_factory):
     """Yield a server that most tests share."""
     with open_road(tmp_path_factory.mktemp("road")) as road:
         yield road

@@ -5,7 +5,6 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,7 +124,7 @@ def test_job_reference_of_a_later_release_is_accepted(road, tmp_path):
 
 
 @pytest.mark.torch
-def test_processes_of_train_jobs_meet_on_two_nodes(serve: Callable[..., Road]):
+def test_processes_of_train_jobs_meet_on_two_nodes(serve):
     road = serve(settings={"kfpytorch": {"dialect": "trainjob"}})
     reduces = road.start(tasks.elastic_sum, value=10)
     numbers = road.start(tasks.jax_numbers)
@@ -181,13 +180,13 @@ STRICT = ("--strict-images", "--images", f"image:1={sys.prefix}")
 
 
 @pytest.fixture(scope="module")
-def patient(serve: Callable[..., Road]) -> Road:
+def patient(serve):
     """Return a server with one known image, on which only an abort ends a waiting task."""
     return serve(*STRICT)
 
 
 @pytest.fixture(scope="module")
-def strict(serve: Callable[..., Road]) -> Road:
+def strict(serve):
     """Return a server with one known image and a short timeout."""
     return serve(*STRICT, settings={"image-pull-backoff-grace-period": "1s"})
 
