@@ -132,7 +132,7 @@ def _format_events(job: "wire.Job") -> list[str]:
 def logs(**options: Any) -> None:
     """Run ``kfpytorch logs``."""
     log_options = client.LogOptions(
-        **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")},
+        **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")}
     )
     with command_io.exit_on_error():
         read = client.read_log_parts(options["job"], log_options, **command_io.get_request_options(options))

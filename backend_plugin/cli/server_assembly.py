@@ -11,13 +11,7 @@ from typing import Final
 from backend_plugin.cli import release
 from backend_plugin.cli.cluster_options import is_pattern
 from backend_plugin.cli.clusters import OpenedCluster
-from backend_plugin.shell import (
-    connector_service,
-    job_metrics,
-    job_service,
-    server,
-    server_file,
-)
+from backend_plugin.shell import connector_service, job_metrics, job_service, server, server_file
 from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache

@@ -67,11 +67,7 @@ def read_request(options: Mapping[str, Any], folder: Path) -> tuple["LoadedTask"
 
 
 def run_execution(
-    server: client.Address,
-    store: Path,
-    task: "LoadedTask",
-    execution: str,
-    inputs: Mapping[str, str],
+    server: client.Address, store: Path, task: "LoadedTask", execution: str, inputs: Mapping[str, str]
 ) -> bool:
     """Run a task through a server and print its phases; return True if it succeeded.
 
@@ -80,10 +76,7 @@ def run_execution(
     from backend_plugin.cli import propeller_emulator
 
     node = propeller_emulator.TaskNode(
-        template=task.template,
-        inputs=task.encode_inputs(inputs),
-        store=store,
-        execution=execution,
+        template=task.template, inputs=task.encode_inputs(inputs), store=store, execution=execution
     )
     began, end, links = time.monotonic(), None, set[tuple[str, str]]()
     with (

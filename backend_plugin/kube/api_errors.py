@@ -12,6 +12,8 @@ import msgspec
 
 from backend_plugin.core import rejection
 from backend_plugin.core.errors import BackendError
+from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
+from backend_plugin.core.values import Manifest
 from backend_plugin.kube import protobuf_envelope
 from backend_plugin.kube.decoder import MalformedResponse
 from backend_plugin.kube.protobuf_envelope import decode_text
@@ -26,32 +28,6 @@ _TOO_LARGE: Final = "request is too large"
 _MODIFIED: Final = "the object has been modified"
 _NO_SUCH_PATH: Final = "404 page not found"
 """The whole body of the response to a request for a resource that the API server does not serve."""
-
-
-class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause in the details of a Kubernetes `Status`."""
-
-    field: str = ""
-
-
-class StatusDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """The details of a Kubernetes `Status`."""
-
-    name: str = ""
-    kind: str = ""
-    """The kind of the object; the API server usually sets its plural name, such as ``pods``."""
-    causes: tuple[StatusCause, ...] | None = None
-    retryAfterSeconds: int = 0  # noqa: N815 - the name in JSON.
-
-
-class ApiStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of ``v1.Status`` that the server uses."""
-
-    kind: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: StatusDetails | None = None
 
 
 class RequestOutcome(Enum):
@@ -83,17 +59,16 @@ class ErrorClass:
 class ApiError(BackendError):
     """An error response from the API server, or from a proxy before it."""
 
-    def __init__(self, code: int, status: ApiStatus, retry_after: float = 0.0) -> None:
-        super().__init__(f"{code} {status.reason}: {status.message}")
+    def __init__(self, code: int, status: Manifest, retry_after: float = 0.0) -> None:
         self.code = code
-        self.reason = status.reason
-        self.message = status.message
+        self.reason = get_text(status, "reason")
+        self.message = get_text(status, "message")
+        super().__init__(f"{code} {self.reason}: {self.message}")
         self.retry_after = retry_after
-        self.genuine = status.kind == "Status"
+        self.genuine = get_text(status, "kind") == "Status"
         """True if the response comes from Kubernetes and not from a proxy or an unserved path."""
-        self._details = status.details
-        causes = status.details.causes if status.details is not None else None
-        self.fields = frozenset(cause.field for cause in causes or ())
+        self._details = get_mapping(status, "details")
+        self.fields = frozenset(get_text(cause, "field") for cause in get_mappings(self._details, "causes"))
         """The paths of the invalid fields."""
 
     @property
@@ -135,8 +110,8 @@ class ApiError(BackendError):
 
     def is_missing_object(self, plural: str, name: str) -> bool:
         """True for a 404 about the object `name` of the kind `plural`; False if the kind is not served."""
-        details = self._details
-        return self.is_not_found and details is not None and (details.kind, details.name) == (plural, name)
+        found = get_text(self._details, "kind"), get_text(self._details, "name")
+        return self.is_not_found and found == (plural, name)
 
 
 TABLE: Final = (
@@ -147,9 +122,7 @@ TABLE: Final = (
         delete=RequestOutcome.ABSENT,
     ),
     ErrorClass(
-        answer=f"409 `Conflict`: {_MODIFIED}",
-        matches=lambda answer: answer.is_outdated,
-        repeated=True,
+        answer=f"409 `Conflict`: {_MODIFIED}", matches=lambda answer: answer.is_outdated, repeated=True
     ),
     ErrorClass(
         answer="any other 409, for example because the object has another uid",
@@ -220,30 +193,37 @@ TABLE: Final = (
 """The classes of API errors; the first one that matches an error applies to it."""
 
 
-class _ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
-    object: ApiStatus
+def _decode_status(body: bytes, *path: str) -> Manifest:
+    """Return a Kubernetes `Status` in protobuf, or the one at `path` in JSON.
+
+    The beginning of another body, such as the page of a proxy, becomes the message of a `Status`.
+    """
+    try:
+        if protobuf_envelope.is_wrapped(body):
+            return _decode_protobuf_status(body)
+        if found := get_mapping(msgspec.json.decode(body), *path):
+            return found
+    except (ValueError, RecursionError, MalformedResponse):
+        pass
+    return {"message": body[:_LONGEST].decode(errors="replace").strip()}
 
 
-_status: Final = msgspec.json.Decoder(ApiStatus)
-_error: Final = msgspec.json.Decoder(_ErrorEvent)
-
-
-def _decode_status(body: bytes) -> ApiStatus:
+def _decode_protobuf_status(body: bytes) -> Manifest:
     wrapped = protobuf_envelope.decode_envelope(wire.Unknown, body, b"Status")
     status = protobuf_envelope.decode_message(wire.Status, wrapped.raw)
     details = status.details
-    return ApiStatus(
-        kind="Status",
-        reason=decode_text(status.reason),
-        message=decode_text(status.message),
-        code=status.code,
-        details=StatusDetails(
-            name=decode_text(details.name),
-            kind=decode_text(details.kind),
-            causes=tuple(StatusCause(field=decode_text(each.field)) for each in details.causes),
-            retryAfterSeconds=details.retry_after_seconds,
-        ),
-    )
+    return {
+        "kind": "Status",
+        "reason": decode_text(status.reason),
+        "message": decode_text(status.message),
+        "code": status.code,
+        "details": {
+            "name": decode_text(details.name),
+            "kind": decode_text(details.kind),
+            "causes": [{"field": decode_text(each.field)} for each in details.causes],
+            "retryAfterSeconds": details.retry_after_seconds,
+        },
+    }
 
 
 def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
@@ -251,23 +231,15 @@ def parse_error_response(code: int, headers: Mapping[str, str], body: bytes) -> 
 
     The body can also be the page of a proxy; its beginning is then the message of the error.
     """
-    try:
-        status = _decode_status(body) if protobuf_envelope.is_wrapped(body) else _status.decode(body)
-    except (msgspec.MsgspecError, MalformedResponse):
-        status = ApiStatus(message=body[:_LONGEST].decode(errors="replace").strip())
-    if not status.reason:
-        reason = http.client.responses.get(code, "Unknown").replace(" ", "")
-        status = msgspec.structs.replace(status, reason=reason)
-    seconds = status.details.retryAfterSeconds if status.details is not None else 0
+    status = _decode_status(body)
+    reason = get_text(status, "reason") or http.client.responses.get(code, "Unknown").replace(" ", "")
+    seconds = get_int(status, "details", "retryAfterSeconds") or 0
     delay = headers.get("Retry-After", "")  # Kubernetes sends seconds; a date is ignored.
-    return ApiError(code, status, max(float(seconds), float(delay) if delay.isdecimal() else 0.0))
+    retry_after = max(float(seconds), float(delay) if delay.isdecimal() else 0.0)
+    return ApiError(code, {**status, "reason": reason}, retry_after)
 
 
 def decode_event_error(encoded: bytes) -> ApiError:
     """Return the error of a watch event ``ERROR``: `encoded` is the JSON event, or its protobuf object."""
-    try:
-        is_protobuf = protobuf_envelope.is_wrapped(encoded)
-        status = _decode_status(encoded) if is_protobuf else _error.decode(encoded).object
-    except (msgspec.MsgspecError, MalformedResponse):
-        status = ApiStatus(reason="Unknown", message=encoded[:_LONGEST].decode(errors="replace"))
-    return ApiError(status.code or _SERVER_ERROR, status)
+    status = {"reason": "Unknown", **_decode_status(encoded, "object")}
+    return ApiError(get_int(status, "code") or _SERVER_ERROR, status)

@@ -19,7 +19,6 @@ from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import json_decoder
-from backend_plugin.kube.decoder import Decoder
 from backend_plugin.kube.pod_decoder import PodDecoder
 from backend_plugin.shell.cluster import Record
 
@@ -95,7 +94,7 @@ class WatchedKind:
     """The type that the JSON parser fills. It contains the fields that `read` uses."""
     read: Callable[[Any], Record | None]
     """Returns the record of an object; None if the object does not belong to this backend."""
-    protobuf: Decoder | None = None
+    protobuf: PodDecoder | None = None
     """The protobuf parser, or None if the kind is only requested in JSON."""
     query: Mapping[str, str] = field(default_factory=dict)
     """The selectors by which the API server filters the objects."""
@@ -171,12 +170,7 @@ KINDS: Final = (
     ),
     # An API server without protobuf returns whole pods in JSON.
     WatchedKind(
-        record=Pod,
-        resource=PODS,
-        wire=dict[str, Any],
-        read=read_pod,
-        protobuf=PodDecoder(),
-        query=LABELLED,
+        record=Pod, resource=PODS, wire=dict[str, Any], read=read_pod, protobuf=PodDecoder(), query=LABELLED
     ),
     # The API server filters events by the involved kind; `_read_own_event` filters them by the involved name.
     *(

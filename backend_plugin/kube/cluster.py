@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -33,7 +32,6 @@ from backend_plugin.kube.api_resources import (
 from backend_plugin.kube.capability_discovery import CapabilityDiscovery
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.container_logs import ContainerLog
-from backend_plugin.kube.decoder import Decoder
 from backend_plugin.kube.listing import ObjectLister
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.owners import OwnerFinder
@@ -57,9 +55,9 @@ from backend_plugin.shell.watch_status import WatchStatus
 
 _WRITTEN: Final = {"fieldManager": "kfpytorch", "fieldValidation": "Strict"}
 """The query of write requests: the API server then rejects an object with a field outside its schema."""
-_IN_PROTOBUF: Final[Decoder] = PodDecoder()
+_IN_PROTOBUF: Final = PodDecoder()
 _OPERATORS: Final = {JOBS[name]: each.operator for name, each in table.DIALECTS.items()}
-_IN_JSON: Final[Decoder] = json_decoder.JsonDecoder(dict[str, Any], read_pod)
+_IN_JSON: Final = json_decoder.JsonDecoder(dict[str, Any], read_pod)
 
 
 class KubernetesCluster:
@@ -227,11 +225,9 @@ class KubernetesCluster:
         """Return all jobs; see `Executions.list_jobs`."""
         return await self.inventory.list_jobs()
 
-    async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
+    def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; see `Cluster.read_log`."""
-        async with aclosing(ContainerLog(self._api, self._permissions, pod, request).iter_lines()) as lines:
-            async for line in lines:
-                yield line
+        return ContainerLog(self._api, self._permissions, pod, request).iter_lines()
 
     async def _fetch_object(
         self, resource: ApiResource, namespace: str, name: str, *, is_background: bool = False

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import psutil
 
@@ -44,20 +44,6 @@ class ClusterAccess:
     proxy: str | None = None
 
 
-class Credentials(Protocol):
-    """A source of credentials. Load them repeatedly: tokens expire and certificates are renewed."""
-
-    async def load(self) -> ClusterAccess:
-        """Return the current credentials.
-
-        Raises:
-            CredentialsUnusable: If there are no usable credentials.
-        """
-
-    def forget(self) -> None:
-        """Discard cached credentials, because the API server rejected them."""
-
-
 class InClusterCredentials:
     """The service account of the current pod. Its token is renewed every hour."""
 
@@ -66,7 +52,11 @@ class InClusterCredentials:
         self._environ = environ
 
     async def load(self) -> ClusterAccess:
-        """Read the token and the CA file; see `Credentials.load`."""
+        """Read the token and the CA file.
+
+        Raises:
+            CredentialsUnusable: If they cannot be read.
+        """
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config import ConfigException
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader
@@ -100,10 +90,11 @@ class KubeconfigCredentials:
         self._file_states: object = None
 
     async def load(self) -> ClusterAccess:
-        """Return the current credentials, as `Credentials.load` does.
+        """Return the current credentials. An exec plugin runs again when its token has expired.
 
-        An exec plugin runs again when its token has expired. If it does not end within the timeout, it is
-        killed together with the processes that it started, and the call raises `CredentialsUnusable`.
+        Raises:
+            CredentialsUnusable: If there are no usable credentials, or if the plugin does not end within the
+                timeout; it is then killed together with the processes that it started.
         """
         existing = {process.pid for process in _list_children()}
         loading = asyncio.create_task(self._load_context())
@@ -171,6 +162,10 @@ class KubeconfigCredentials:
     def forget(self) -> None:
         """Discard the output of an exec plugin, even if it has not expired."""
         self._loader = None
+
+
+Credentials: TypeAlias = InClusterCredentials | KubeconfigCredentials
+"""A source of credentials. Load them repeatedly: tokens expire and certificates are renewed."""
 
 
 def select_credentials(options: KubernetesOptions, environ: Mapping[str, str] = os.environ) -> Credentials:

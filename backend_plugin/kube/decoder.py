@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.observed import Event
-from backend_plugin.kube.splitters import FrameSplitter, LineSplitter
 from backend_plugin.shell.cluster import Record
 
 
@@ -59,26 +58,3 @@ class ListPage:
         """Raise `MalformedResponse` if there is no `resourceVersion`: a truncated list would look empty."""
         if not self.version:
             raise MalformedResponse("a list without a resourceVersion")
-
-
-class Decoder(Protocol):
-    """Parses the objects of one kind from one encoding."""
-
-    @property
-    def splitter(self) -> type[FrameSplitter] | type[LineSplitter]:
-        """The class that splits a watch stream into events."""
-
-    def decode_event(self, part: bytes) -> WatchEvent:
-        """Parse one watch event.
-
-        Raises:
-            ApiError: If the event is an API error.
-            MalformedResponse: If the bytes are not a watch event.
-        """
-
-    def decode_page(self, body: bytes) -> ListPage:
-        """Parse one page of a list.
-
-        Raises:
-            MalformedResponse: If the body is not a complete list.
-        """

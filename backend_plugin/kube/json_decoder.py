@@ -61,9 +61,10 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class JsonDecoder:
-    """A `Decoder` for objects of one kind in JSON."""
+    """Parses objects of one kind from JSON. `pod_decoder.PodDecoder` has the same methods for protobuf."""
 
     splitter = LineSplitter
+    """Splits a watch stream into events."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
         """Create a decoder that decodes JSON into the type `kind`; `read` converts the result to a record.
@@ -75,14 +76,19 @@ class JsonDecoder:
         self._read = read
 
     def decode_event(self, part: bytes) -> WatchEvent:
-        """Parse one watch event; see `decoder.Decoder`."""
+        """Parse one watch event.
+
+        Raises:
+            ApiError: If the event is an API error.
+            MalformedResponse: If the bytes are not a watch event.
+        """
         event = _decode(part, self._line, _whole_line)
         if event.type == "ERROR":
             raise api_errors.decode_event_error(part)
         return WatchEvent(event.type, self._decode_object(event.object))
 
     def decode_page(self, body: bytes) -> ListPage:
-        """Parse one page of a list; see `decoder.Decoder`."""
+        """Parse one page of a list; raise `MalformedResponse` if the body is not a complete list."""
         page = _decode(body, self._body, _whole_body)
         # The page of a proxy and a `Status` are objects too, and would look like an empty list.
         if not page.kind.endswith("List"):
@@ -112,7 +118,7 @@ def _decode(body: bytes, *decoders: "msgspec.json.Decoder[T]") -> T:
     The last one accepts fields of any type: one odd object must not prevent the decoding of a whole list.
     """
     for decoder in decoders:
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+        with contextlib.suppress(ValueError, RecursionError):
             return decoder.decode(body)
     raise MalformedResponse(f"not JSON of the expected type: {body[:80]!r}")
 
@@ -124,9 +130,6 @@ def decode_object(body: bytes) -> Manifest:
         MalformedResponse: If the body is not a JSON object.
     """
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise MalformedResponse(f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise MalformedResponse(f"not an object: {body[:80]!r}")
-    return value
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise MalformedResponse(f"not a JSON object: {error}") from error

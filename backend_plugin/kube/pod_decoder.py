@@ -28,12 +28,12 @@ _SHORT: Final = 256
 
 
 class PodDecoder:
-    """A `Decoder` for pods."""
+    """Parses pods from protobuf; see `json_decoder.JsonDecoder`."""
 
     splitter = FrameSplitter
 
     def decode_event(self, part: bytes) -> WatchEvent:
-        """Parse one watch event; see `Decoder.decode_event`."""
+        """Parse one watch event; see `JsonDecoder.decode_event`."""
         how, wrapped = protobuf_envelope.decode_watch_event(part)
         if how == b"ERROR":
             raise api_errors.decode_event_error(wrapped)
@@ -43,7 +43,7 @@ class PodDecoder:
         )
 
     def decode_page(self, body: bytes) -> ListPage:
-        """Parse one page of a list; see `Decoder.decode_page`."""
+        """Parse one page of a list; see `JsonDecoder.decode_page`."""
         pods = protobuf_envelope.decode_envelope(wire.WrappedPodList, body, b"PodList").raw
         meta = pods.metadata
         return ListPage(

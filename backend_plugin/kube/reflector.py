@@ -18,10 +18,11 @@ from backend_plugin.kube.api_client import ApiClient, ResponseStream, StreamStal
 from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.api_resources import JOBS, WatchedKind
 from backend_plugin.kube.connection import ApiRequest
-from backend_plugin.kube.decoder import Decoder, ListPage, MalformedResponse, WatchedObject, WatchEvent
+from backend_plugin.kube.decoder import ListPage, MalformedResponse, WatchedObject, WatchEvent
 from backend_plugin.kube.list_watch import ListStep, ListWatch, PauseStep, WatchStep
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.kube.permissions import Permissions, PolicyRule
+from backend_plugin.kube.pod_decoder import PodDecoder
 from backend_plugin.kube.watch_merge import KindPart
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.watch_status import WatchState, WatchStatus
@@ -68,11 +69,7 @@ class Reflector:
     """Lists and watches the objects of one `WatchTarget`."""
 
     def __init__(
-        self,
-        api: ApiClient,
-        place: WatchTarget,
-        permissions: Permissions,
-        options: KubernetesOptions,
+        self, api: ApiClient, place: WatchTarget, permissions: Permissions, options: KubernetesOptions
     ) -> None:
         self._api = api
         self._place = place
@@ -80,7 +77,7 @@ class Reflector:
         self._permissions = permissions
         self._options = options
         self._course = ListWatch(chance=random.random)
-        self._json: Decoder = json_decoder.JsonDecoder(place.kind.wire, place.kind.read)
+        self._json = json_decoder.JsonDecoder(place.kind.wire, place.kind.read)
         self._version = place.kind.resource.version
         self._found: list[WatchedObject] = []
         self._ahead: tuple[ListStep, asyncio.Task[bytes]] | None = None
@@ -170,7 +167,7 @@ class Reflector:
             raise MalformedResponse(f"no version of {self._kind.resource.group}")
         return version
 
-    def _select_decoder(self, *, protobuf: bool) -> Decoder:
+    def _select_decoder(self, *, protobuf: bool) -> json_decoder.JsonDecoder | PodDecoder:
         return self._kind.protobuf if protobuf and self._kind.protobuf is not None else self._json
 
     # ---- watch

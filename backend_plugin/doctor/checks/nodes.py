@@ -10,12 +10,7 @@ from backend_plugin.doctor import deployments, node_filters
 from backend_plugin.doctor.check import CheckList, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.embedded.resources import ONE
-from backend_plugin.embedded.scheduling_cycle import (
-    NodeInfo,
-    PodInfo,
-    Unschedulable,
-    schedule_pods,
-)
+from backend_plugin.embedded.scheduling_cycle import NodeInfo, PodInfo, Unschedulable, schedule_pods
 
 _MIG: Final = "nvidia.com/mig-"
 _PRESENT: Final = (

@@ -213,6 +213,5 @@ def _check_workload_priority_class_missing(facts: Facts) -> Iterator[Violation]:
     for missing in facts.list_missing_names(Subject.JOB_PRIORITIES, [name]):
         manifest = adapter.priorities.example.replace("NAME", missing)
         yield Violation(
-            f"{adapter.title} has no {adapter.priorities.kind} {missing}",
-            build_apply_command(manifest),
+            f"{adapter.title} has no {adapter.priorities.kind} {missing}", build_apply_command(manifest)
         )

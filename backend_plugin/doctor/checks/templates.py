@@ -45,11 +45,7 @@ def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
 
     `NAMES` are the usual names of PodTemplates for gang scheduling.
     """
-    names = {
-        *NAMES,
-        facts.settings.default_pod_template_name,
-        facts.task.template,
-    }
+    names = {*NAMES, facts.settings.default_pod_template_name, facts.task.template}
     return [
         each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) in names - {""}
     ]

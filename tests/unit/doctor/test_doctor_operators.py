@@ -17,7 +17,7 @@ from backend_plugin.doctor.cluster_reader import ClusterReader
 from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, RolePods, Subject
 from backend_plugin.doctor.operators import table
 from backend_plugin.doctor.run_checks import CHECKS
-from backend_plugin.kube.api_errors import ApiError, ApiStatus
+from backend_plugin.kube.api_errors import ApiError
 
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 3}}
 ELASTIC = {
@@ -353,7 +353,7 @@ class RefusingApi:
 
     async def send_once(self, *_: object) -> bytes:
         message = 'TrainingRuntime "j" must be created before the TrainJob'
-        raise ApiError(403, ApiStatus(reason="Forbidden", message=message))
+        raise ApiError(403, {"reason": "Forbidden", "message": message})
 
 
 @pytest.mark.parametrize(("kind", "is_stored"), [("TrainJob", True), ("PyTorchJob", False)])

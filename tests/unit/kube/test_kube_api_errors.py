@@ -51,6 +51,11 @@ def test_proxy_error_page_is_shortened():
     assert answered(599).reason == "Unknown"
 
 
+def test_json_of_a_proxy_may_contain_bytes_that_are_not_utf8():
+    answer = answered(502, b'{"message": "d\xe9sol\xe9"}')
+    assert (answer.reason, answer.message) == ("BadGateway", '{"message": "d\ufffdsol\ufffd"}')
+
+
 @pytest.mark.parametrize("line", [b'{"type": "ERROR"}', b'{"type": "ERROR", "object": {"code": "x"}}'])
 def test_watch_error_may_have_any_shape(line):
     answer = api_errors.decode_event_error(line)

@@ -176,7 +176,9 @@ def test_incomplete_list_is_malformed_and_an_empty_one_is_not(otherwise):
         assert ([*page.items], page.version, page.rest) == ([], "1", "")
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff"])
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b"<html>", b"[" * 100_000, NESTED, b"\xff", b'{"kind": "\xff"}']
+)
 def test_body_that_is_no_object_is_malformed(line):
     for parse in (POD_DECODER.decode_event, POD_DECODER.decode_page, json_decoder.decode_object):
         with pytest.raises(MalformedResponse):
