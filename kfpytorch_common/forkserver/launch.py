@@ -84,8 +84,9 @@ def start_fresh_server(preload: Sequence[str]) -> ForkServer:
     code = (
         # With -c the working directory is first on the path, and may contain a random.py of the user.
         f"import sys; sys.path[:] = [*filter(None, sys.path), {home!r}]\n"
+        "import socket\n"
         "from kfpytorch_common.forkserver import server\n"
-        f"server.main({server_end.fileno()}, {os.getpid()}, {list(preload)!r})"
+        f"server.serve(socket.socket(fileno={server_end.fileno()}), {os.getpid()}, {list(preload)!r})"
     )
     env = dict(os.environ)
     process = subprocess.Popen(

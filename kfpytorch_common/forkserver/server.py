@@ -23,11 +23,6 @@ from kfpytorch_common.forkserver.request_loop import RequestLoop
 from kfpytorch_common.loaded_modules import find_loaded
 
 
-def main(fd: int, parent: int, preload: Sequence[str]) -> NoReturn:
-    """Run the server in a new interpreter: call `serve` with the socket of descriptor `fd`."""
-    serve(socket.socket(fileno=fd), parent, preload)
-
-
 def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited: Any = None) -> NoReturn:
     """Import the modules `preload`, then handle requests until `control` closes or the process `parent` ends.
 

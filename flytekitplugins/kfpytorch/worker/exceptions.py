@@ -19,17 +19,6 @@ _EXIT_CODE: Final = re.compile(r"-?\d{1,20}|None|True|False|")
 _TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp")
 
 
-class UserError(BaseException):
-    """A wrapper with which an exception of the user's code passes through context managers.
-
-    `contextlib` assigns `__traceback__`, which raises an error for some classes, such as frozen dataclasses.
-    """
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-
 def read_exit_code(error: BaseException) -> int:
     """Return the exit code of an interpreter that ends with `error`."""
     if not isinstance(error, SystemExit):

@@ -77,32 +77,33 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
     send_event({"event": "started", "rank": who.rank, "pid": os.getpid(), "directory": str(directory)})
     if place.asks_for_input:
         sys.stdin = _TerminalInput(send_event)
-
-    def run_and_save() -> None:
-        with contextlib.ExitStack() as adapted:
-            if place.uses_torch:
-                adapted.enter_context(loopback.keep_stores_on_loopback())
-            if place.uses_torch and place.on_this_machine:
-                adapted.enter_context(gloo_fallback.replace_nccl())
-            outcome = _run_function(place, inherited)
-        workspace = Path(place.workspace)
-        saved = catch(lambda: result.save(outcome, directory, workspace)) if who.rank == 0 else None
-        if isinstance(saved, Caught):
-            kind = type(outcome.return_value).__name__
-            raise TypeError(
-                f"rank 0 returned a {kind} that cannot be sent back: {saved.error}"
-            ) from saved.error
-
-    done = catch(run_and_save, BaseException)
+    done = catch(lambda: _run_and_save(place, inherited, who.rank), BaseException)
     _watch_threads(who.rank, send_event)
     if isinstance(done, Caught):
-        error = done.error.error if isinstance(done.error, exceptions.UserError) else done.error
-        code = _write_error(error, who, directory)
+        code = _write_error(done.error, who, directory)
         if code and not place.uses_torch:
             jax_processes.exit_without_peers(code)
         return code
     failure_file.write_exit(directory, who)
     return 0
+
+
+def _run_and_save(place: WorkerContext, inherited: loading.Payload | None, rank: int | None) -> Caught | None:
+    """Run the user's function, and save its result if this is rank 0; return the function's exception."""
+    with contextlib.ExitStack() as adapted:
+        if place.uses_torch:
+            adapted.enter_context(loopback.keep_stores_on_loopback())
+        if place.uses_torch and place.on_this_machine:
+            adapted.enter_context(gloo_fallback.replace_nccl())
+        outcome = _run_function(place, inherited)
+    if isinstance(outcome, Caught):
+        return outcome
+    directories = Path(place.directory), Path(place.workspace)
+    saved = catch(lambda: result.save(outcome, *directories)) if rank == 0 else None
+    if isinstance(saved, Caught):
+        kind = type(outcome.return_value).__name__
+        raise TypeError(f"rank 0 returned a {kind} that cannot be sent back: {saved.error}") from saved.error
+    return None
 
 
 def _watch_threads(rank: int | None, send_event: EventSender) -> None:
@@ -130,7 +131,9 @@ def _write_error(error: BaseException, who: failure_file.WorkerIdentity, directo
     return exit_code or 1
 
 
-def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> result.ElasticWorkerResult:
+def _run_function(
+    place: WorkerContext, inherited: loading.Payload | None
+) -> result.ElasticWorkerResult | Caught:
     if inherited is not None:
         assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
         with loading.set_working_directory(place.workspace):
@@ -140,15 +143,17 @@ def _run_function(place: WorkerContext, inherited: loading.Payload | None) -> re
         return compute_result(*loading.load_function(parcel))
 
 
-def compute_result(function: Callable[..., Any], inputs: Mapping[str, Any]) -> result.ElasticWorkerResult:
-    """Call the function, and return its value with the decks and the metadata for Flyte.
+def compute_result(
+    function: Callable[..., Any], inputs: Mapping[str, Any]
+) -> result.ElasticWorkerResult | Caught:
+    """Call the function, and return its value with the decks and the metadata for Flyte, or its exception.
 
-    Raises:
-        UserError: The function raised the exception that this error contains.
+    The exception must not pass through context managers: `contextlib` assigns `__traceback__`, which raises
+    an error for some classes, such as frozen dataclasses.
     """
     value = catch(lambda: function(**inputs), BaseException)
     if isinstance(value, Caught):
-        raise exceptions.UserError(value.error)
+        return value
     tracker = FlyteContextManager.current_context().output_metadata_tracker
     return result.ElasticWorkerResult(
         return_value=value,
@@ -171,14 +176,13 @@ def spawn_helper(
     """
     function = pickle.loads(fn)  # noqa: S301 - from our caller.
     settings = loading.ExecutionSettings(raw_output_prefix, checkpoint_dest, checkpoint_src)
-    try:
-        with loading.enter_execution(settings, None):
-            return compute_result(function, kwargs)
-    except exceptions.UserError as caught:
-        error = caught.error
-    if isinstance(error, FlyteRecoverableException):
+    with loading.enter_execution(settings, None):
+        outcome = compute_result(function, kwargs)
+    if not isinstance(outcome, Caught):
+        return outcome
+    if isinstance(outcome.error, FlyteRecoverableException):
         create_recoverable_error_file()
-    raise error  # Outside the handler, so that `UserError` does not become the context of `error`.
+    raise outcome.error
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
