@@ -1,8 +1,8 @@
 """Configs of a distributed task: the classes that an author passes to ``@task(task_config=...)``."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, Final, TypeAlias
 
 from flytekit import ImageSpec, PodTemplate, Resources
 
@@ -25,7 +25,7 @@ from flytekitplugins.kfpytorch.config_base import (
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem, add_prefix, require_no_problems
-from flytekitplugins.kfpytorch.validators import Reader
+from flytekitplugins.kfpytorch.validators import read_count
 from kfpytorch_common.frameworks import MPI
 
 
@@ -52,17 +52,12 @@ class RunPolicy(ConfigPart):
             replica, use ``num_retries`` of `Master` and `Worker`.
     """
 
-    clean_pod_policy: CleanPodPolicy | str | None = None
-    ttl_seconds_after_finished: int | None = None
-    active_deadline_seconds: int | None = None
-    backoff_limit: int | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "clean_pod_policy": validators.build_enum_reader(CleanPodPolicy, aliases={}),
-        "ttl_seconds_after_finished": validators.build_count_reader(low=0),
-        "active_deadline_seconds": validators.build_count_reader(low=0),
-        "backoff_limit": validators.build_count_reader(low=0),
-    }
+    clean_pod_policy: Annotated[
+        CleanPodPolicy | str | None, validators.build_enum_reader(CleanPodPolicy, aliases={})
+    ] = None
+    ttl_seconds_after_finished: Annotated[int | None, read_count] = None
+    active_deadline_seconds: Annotated[int | None, read_count] = None
+    backoff_limit: Annotated[int | None, read_count] = None
 
 
 def _read_run_policy(value: object) -> object:
@@ -78,37 +73,28 @@ def _read_run_policy(value: object) -> object:
     return policy if value else None
 
 
-_JOB_READERS: Final[Mapping[str, Reader]] = {
-    "gang": build_config_reader(Gang),
-    "train_job": build_config_reader(TrainJob),
-}
+_read_restart_policy: Final = validators.build_enum_reader(
+    RestartPolicy, aliases={"onfailure": RestartPolicy.FAILURE}
+)
+_OptionalRunPolicy: TypeAlias = Annotated[RunPolicy | Mapping[str, Any] | None, _read_run_policy]
+_OptionalGang: TypeAlias = Annotated[Gang | None, build_config_reader(Gang)]
+_OptionalTrainJob: TypeAlias = Annotated[TrainJob | None, build_config_reader(TrainJob)]
 
 
 @dataclass
 class _Role(ConfigPart):
     """The fields that `Master` and `Worker` share."""
 
-    image: str | ImageSpec | None = None
-    requests: Resources | None = None
-    limits: Resources | None = None
-    resources: Resources | None = field(default=None, kw_only=True)
-    num_retries: int | None = field(default=None, kw_only=True)
-    node_selector: Mapping[str, str] | None = field(default=None, kw_only=True)
-    tolerations: Sequence[Mapping[str, Any]] | None = field(default=None, kw_only=True)
-    pod_template: PodTemplate | Mapping[str, Any] | None = field(default=None, kw_only=True)
-    priority_class_name: str | None = field(default=None, kw_only=True)
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "image": validators.read_image,
-        "requests": quantities.read_single_resources,
-        "limits": quantities.read_single_resources,
-        "restart_policy": validators.build_enum_reader(
-            RestartPolicy, aliases={"onfailure": RestartPolicy.FAILURE}
-        ),
-        "resources": quantities.read_paired_resources,
-        "num_retries": validators.build_count_reader(low=0),
-        **pod_options.READERS,
-    }
+    image: Annotated[str | ImageSpec | None, validators.read_image] = None
+    requests: Annotated[Resources | None, quantities.read_single_resources] = None
+    limits: Annotated[Resources | None, quantities.read_single_resources] = None
+    _: KW_ONLY
+    resources: Annotated[Resources | None, quantities.read_paired_resources] = None
+    num_retries: Annotated[int | None, read_count] = None
+    node_selector: Annotated[Mapping[str, str] | None, pod_options.read_node_selector] = None
+    tolerations: Annotated[Sequence[Mapping[str, Any]] | None, pod_options.read_tolerations] = None
+    pod_template: Annotated[PodTemplate | Mapping[str, Any] | None, pod_options.read_pod_template] = None
+    priority_class_name: Annotated[str | None, validators.read_priority_class] = None
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         role: Any = self  # Only the subclasses define the field `restart_policy`.
@@ -170,13 +156,8 @@ class Worker(_Role):
         priority_class_name: The PriorityClass of a worker, instead of that of the task.
     """
 
-    replicas: int | None = None
-    restart_policy: RestartPolicy | str | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **_Role.readers,
-        "replicas": validators.build_count_reader(low=0),
-    }
+    replicas: Annotated[int | None, read_count] = None
+    restart_policy: Annotated[RestartPolicy | str | None, _read_restart_policy] = None
 
 
 @dataclass
@@ -200,7 +181,7 @@ class Master(_Role):
         priority_class_name: The PriorityClass of the master (see `Worker`).
     """
 
-    restart_policy: RestartPolicy | str | None = None
+    restart_policy: Annotated[RestartPolicy | str | None, _read_restart_policy] = None
 
 
 @dataclass
@@ -224,22 +205,14 @@ class PyTorch(Config):
         ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
-    master: Master = field(default_factory=Master)
-    worker: Worker = field(default_factory=Worker)
-    run_policy: RunPolicy | Mapping[str, Any] | None = None
-    num_workers: int | None = None
-    increase_shared_mem: bool = True
-    gang: Gang | None = field(default=None, kw_only=True)
-    train_job: TrainJob | None = field(default=None, kw_only=True)
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "master": build_config_reader(Master),
-        "worker": build_config_reader(Worker),
-        "run_policy": _read_run_policy,
-        "num_workers": validators.build_count_reader(low=0),
-        "increase_shared_mem": validators.read_flag,
-        **_JOB_READERS,
-    }
+    master: Annotated[Master, build_config_reader(Master)] = field(default_factory=Master)
+    worker: Annotated[Worker, build_config_reader(Worker)] = field(default_factory=Worker)
+    run_policy: _OptionalRunPolicy = None
+    num_workers: Annotated[int | None, read_count] = None
+    increase_shared_mem: Annotated[bool, validators.read_flag] = True
+    _: KW_ONLY
+    gang: _OptionalGang = None
+    train_job: _OptionalTrainJob = None
 
     def workers(self) -> int | None:
         """Return the number of workers from ``num_workers`` or ``worker.replicas``, or `None` if unset."""
@@ -320,28 +293,19 @@ class Elastic(Config):
         ConfigError: If a value is invalid. The check runs again when a task is defined.
     """
 
-    nnodes: int | str = 1
-    nproc_per_node: int | str = 1
-    start_method: str = "spawn"
-    monitor_interval: float = 5
-    max_restarts: int = 0
-    rdzv_configs: dict[str, Any] = field(default_factory=lambda: {"timeout": 900, "join_timeout": 900})
-    increase_shared_mem: bool = True
-    run_policy: RunPolicy | Mapping[str, Any] | None = None
-    gang: Gang | None = field(default=None, kw_only=True)
-    train_job: TrainJob | None = field(default=None, kw_only=True)
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "nnodes": torchrun_options.read_nodes,
-        "nproc_per_node": torchrun_options.read_processes,
-        "start_method": validators.build_choice_reader("spawn", "fork"),
-        "monitor_interval": validators.read_seconds,
-        "max_restarts": validators.build_count_reader(low=0),
-        "rdzv_configs": torchrun_options.read_rendezvous,
-        "increase_shared_mem": validators.read_flag,
-        "run_policy": _read_run_policy,
-        **_JOB_READERS,
-    }
+    nnodes: Annotated[int | str, torchrun_options.read_nodes] = 1
+    nproc_per_node: Annotated[int | str, torchrun_options.read_processes] = 1
+    start_method: Annotated[str, validators.build_choice_reader("spawn", "fork")] = "spawn"
+    monitor_interval: Annotated[float, validators.read_seconds] = 5
+    max_restarts: Annotated[int, read_count] = 0
+    rdzv_configs: Annotated[dict[str, Any], torchrun_options.read_rendezvous] = field(
+        default_factory=lambda: {"timeout": 900, "join_timeout": 900}
+    )
+    increase_shared_mem: Annotated[bool, validators.read_flag] = True
+    run_policy: _OptionalRunPolicy = None
+    _: KW_ONLY
+    gang: _OptionalGang = None
+    train_job: _OptionalTrainJob = None
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if {"nnodes", "gang"} <= sound:

@@ -1,5 +1,6 @@
 """The base class of all configs, which checks their fields, and functions that encode the values."""
 
+import inspect
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
 from itertools import chain
@@ -18,13 +19,18 @@ from flytekitplugins.kfpytorch.validators import Reader, find_problems, is_list
 
 
 class Config:
-    """The base class of all configs. A config checks its fields when it is constructed."""
+    """The base class of all configs. A config checks its fields when it is constructed.
 
-    readers: ClassVar[Mapping[str, Reader]]
-    """The reader of each field, which checks and converts the value (see `validators`).
-
+    The type of a field is annotated with its reader, which checks and converts the value (see `validators`).
     A field with the default None also accepts None.
     """
+
+    readers: ClassVar[Mapping[str, Reader]] = {}
+
+    def __init_subclass__(cls) -> None:
+        types = inspect.get_annotations(cls).items()
+        found = {name: kind.__metadata__[0] for name, kind in types if hasattr(kind, "__metadata__")}
+        cls.readers = {**cls.readers, **found}
 
     def __post_init__(self) -> None:
         self.check()

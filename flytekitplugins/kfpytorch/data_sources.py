@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from flytekitplugins.kfpytorch import quantities
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
@@ -31,6 +31,7 @@ def _check_variable(name: object, value: object) -> Iterator[ConfigProblem]:
 
 
 _read_object_name: Final = build_object_name_reader("an object in the cluster")
+_read_env: Final = build_mapping_reader(_check_variable, "must be a dict of variables")
 
 
 @dataclass(kw_only=True)
@@ -38,13 +39,8 @@ class _Source(ConfigPart):
     """The fields that `Dataset` and `Model` share."""
 
     uri: str
-    secret: str | None = None
-    env: Mapping[str, str] | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "secret": _read_object_name,
-        "env": build_mapping_reader(_check_variable, "must be a dict of variables"),
-    }
+    secret: Annotated[str | None, _read_object_name] = None
+    env: Annotated[Mapping[str, str] | None, _read_env] = None
 
 
 @dataclass(kw_only=True)
@@ -65,10 +61,7 @@ class Dataset(_Source):
             job could read them.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "uri": _build_uri_reader(data_sources.DATASET),
-        **_Source.readers,
-    }
+    uri: Annotated[str, _build_uri_reader(data_sources.DATASET)]
 
 
 @dataclass(kw_only=True)
@@ -84,10 +77,7 @@ class Model(_Source):
         env: See `Dataset`.
     """
 
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "uri": _build_uri_reader(data_sources.MODEL),
-        **_Source.readers,
-    }
+    uri: Annotated[str, _build_uri_reader(data_sources.MODEL)]
 
 
 def _read_size(value: object) -> object:
@@ -110,15 +100,9 @@ class Storage(ConfigPart):
             files into its directories ``dataset`` and ``model``, where they remain after the job.
     """
 
-    size: str | None = None
-    storage_class: str | None = None
-    claim: str | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "size": _read_size,
-        "storage_class": _read_object_name,
-        "claim": _read_object_name,
-    }
+    size: Annotated[str | None, _read_size] = None
+    storage_class: Annotated[str | None, _read_object_name] = None
+    claim: Annotated[str | None, _read_object_name] = None
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if "claim" in sound and self.claim is not None:
@@ -136,11 +120,9 @@ def _build_short_reader(cls: type[ConfigPart], field: str) -> Reader:
     return lambda value: read(cls(**{field: value}) if isinstance(value, str) else value)
 
 
-READERS: Final[Mapping[str, Reader]] = {
-    "dataset": _build_short_reader(Dataset, "uri"),
-    "model": _build_short_reader(Model, "uri"),
-    "storage": _build_short_reader(Storage, "size"),
-}
+read_dataset: Final = _build_short_reader(Dataset, "uri")
+read_model: Final = _build_short_reader(Model, "uri")
+read_storage: Final = _build_short_reader(Storage, "size")
 
 
 def find_contradictions(options: Any) -> Iterator[ConfigProblem]:

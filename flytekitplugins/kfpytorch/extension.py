@@ -1,8 +1,8 @@
 """The configs `Gang` and `TrainJob`, which only the kfpytorch backend reads, and checks of their values."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Annotated, Final
 
 from flytekitplugins.kfpytorch import data_sources, validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
@@ -14,7 +14,6 @@ from flytekitplugins.kfpytorch.train_job_policies import (
     Topology,
     read_pod_failure_policy,
 )
-from flytekitplugins.kfpytorch.validators import Reader
 from kfpytorch_common.completion_indexes import parse_indexes
 from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
 
@@ -48,21 +47,12 @@ class Gang(ConfigPart):
         pending_timeout_seconds: Maximum time that the pods wait for nodes after the queue admitted the job.
     """
 
-    scheduler: str | None = None
-    queue: str | None = None
-    min_member: int | None = None
-    priority_class_name: str | None = None
-    queue_timeout_seconds: int | None = None
-    pending_timeout_seconds: int | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "scheduler": validators.read_name,
-        "queue": validators.read_name,
-        "min_member": validators.build_count_reader(low=1),
-        "priority_class_name": validators.read_priority_class,
-        "queue_timeout_seconds": validators.build_count_reader(low=1),
-        "pending_timeout_seconds": validators.build_count_reader(low=1),
-    }
+    scheduler: Annotated[str | None, validators.read_name] = None
+    queue: Annotated[str | None, validators.read_name] = None
+    min_member: Annotated[int | None, validators.read_positive] = None
+    priority_class_name: Annotated[str | None, validators.read_priority_class] = None
+    queue_timeout_seconds: Annotated[int | None, validators.read_positive] = None
+    pending_timeout_seconds: Annotated[int | None, validators.read_positive] = None
 
 
 def check_min_member(gang: Gang | None, low: int, high: int) -> Iterator[ConfigProblem]:
@@ -82,6 +72,11 @@ def _read_package(package: object) -> object:
         reason = str(error).partition("\n")[0]
         remedy = f"must be a requirement such as 'einops>=0.8': {reason}"
         raise build_invalid_value(package, remedy) from error
+
+
+_read_packages: Final = validators.build_list_reader(
+    _read_package, "must be a list of requirements such as ['einops>=0.8']"
+)
 
 
 @dataclass(kw_only=True)
@@ -123,34 +118,20 @@ class TrainJob(ConfigPart):
             the nodes can run anywhere.
     """
 
-    runtime: str | None = None
-    runtime_kind: str | None = None
-    max_restarts: int | None = None
-    packages: Sequence[str] | None = None
-    success_policy: SuccessPolicy | None = None
-    pod_failure_policy: Sequence[PodFailurePolicyRule] | None = None
-    dataset: Dataset | str | None = None
-    model: Model | str | None = None
-    storage: Storage | str | None = None
-    framework: str = TORCH
-    topology: Topology | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "runtime": validators.build_object_name_reader("a runtime"),
-        "runtime_kind": validators.build_choice_reader(*_RUNTIME_KINDS),
-        "max_restarts": validators.build_count_reader(low=0),
-        "packages": validators.build_list_reader(
-            _read_package, "must be a list of requirements such as ['einops>=0.8']"
-        ),
-        "success_policy": build_config_reader(SuccessPolicy),
-        "pod_failure_policy": read_pod_failure_policy,
-        **data_sources.READERS,
-        "framework": validators.build_choice_reader(*FRAMEWORKS),
-        "topology": build_config_reader(Topology),
-    }
+    runtime: Annotated[str | None, validators.build_object_name_reader("a runtime")] = None
+    runtime_kind: Annotated[str | None, validators.build_choice_reader(*_RUNTIME_KINDS)] = None
+    max_restarts: Annotated[int | None, validators.read_count] = None
+    packages: Annotated[Sequence[str] | None, _read_packages] = None
+    success_policy: Annotated[SuccessPolicy | None, build_config_reader(SuccessPolicy)] = None
+    pod_failure_policy: Annotated[Sequence[PodFailurePolicyRule] | None, read_pod_failure_policy] = None
+    dataset: Annotated[Dataset | str | None, data_sources.read_dataset] = None
+    model: Annotated[Model | str | None, data_sources.read_model] = None
+    storage: Annotated[Storage | str | None, data_sources.read_storage] = None
+    framework: Annotated[str, validators.build_choice_reader(*FRAMEWORKS)] = TORCH
+    topology: Annotated[Topology | None, build_config_reader(Topology)] = None
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
-        if {*data_sources.READERS, "runtime"} <= sound:
+        if {"dataset", "model", "storage", "runtime"} <= sound:
             yield from data_sources.find_contradictions(self)
 
 

@@ -56,7 +56,8 @@ def _read_toleration(value: object) -> object:
     return value
 
 
-def _read_pod_template(value: object) -> object:
+def read_pod_template(value: object) -> object:
+    """Return a valid ``pod_template`` of a role; raise `InvalidValue` for any other value."""
     if not isinstance(value, PodTemplate) and not (
         isinstance(value, Mapping) and {*value} <= {"metadata", "spec"}
     ):
@@ -71,12 +72,9 @@ def _read_pod_template(value: object) -> object:
     return value
 
 
-READERS: Final[Mapping[str, Reader]] = {
-    "node_selector": build_mapping_reader(_check_label, "must be a dict of labels such as {'gpu': 'h100'}"),
-    "tolerations": validators.build_list_reader(
-        _read_toleration,
-        "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}",
-    ),
-    "pod_template": _read_pod_template,
-    "priority_class_name": validators.read_priority_class,
-}
+read_node_selector: Final = build_mapping_reader(
+    _check_label, "must be a dict of labels such as {'gpu': 'h100'}"
+)
+read_tolerations: Final = validators.build_list_reader(
+    _read_toleration, "must be a list of tolerations such as {'key': 'gpu', 'operator': 'Exists'}"
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value, suggest_name
-from flytekitplugins.kfpytorch.validators import INT32_MAX, build_count_reader, build_mapping_reader
+from flytekitplugins.kfpytorch.validators import INT32_MAX, build_mapping_reader, read_positive
 
 _NODES: Final = re.compile(r"\s*\+?([0-9]{1,10})\s*(?::\s*\+?([0-9]{1,10})\s*)?")
 
@@ -16,7 +16,7 @@ def read_processes(value: object) -> object:
     Valid are a number of processes and the words of ``torchrun``: ``auto``, ``gpu`` and ``cpu``.
     """
     if not isinstance(value, str):
-        return build_count_reader(low=1)(value)
+        return read_positive(value)
     if value not in ("auto", "gpu", "cpu"):
         raise build_invalid_value(value, "must be a whole number of at least 1, or 'auto', 'gpu' or 'cpu'")
     return value
@@ -28,7 +28,7 @@ def read_nodes(value: object) -> object:
     Valid are ``2``, ``"2"``, and a range ``"2:4"``. Text is not converted to a number.
     """
     if not isinstance(value, str):
-        return build_count_reader(low=1)(value)
+        return read_positive(value)
     match = _NODES.fullmatch(value)
     if match is None or not 1 <= int(match[1]) <= int(match[2] or match[1]) <= INT32_MAX:
         remedy = "must be a number of nodes of at least 1, or a range 'low:high' such as '2:4'"

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Annotated, Final
 
-from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from flytekitplugins.kfpytorch.validators import Reader, is_list
+from flytekitplugins.kfpytorch.validators import (
+    build_check_reader,
+    build_choice_reader,
+    build_list_reader,
+    build_mapping_reader,
+    is_list,
+)
 from kfpytorch_common import labels
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
@@ -34,9 +39,7 @@ class SuccessPolicy(ConfigPart):
             index 0 must be included, because the first node writes the outputs of the task.
     """
 
-    succeeded_indexes: str = "0"
-
-    readers: ClassVar[Mapping[str, Reader]] = {"succeeded_indexes": _read_indexes}
+    succeeded_indexes: Annotated[str, _read_indexes] = "0"
 
 
 def _read_exit_codes(value: object) -> object:
@@ -50,6 +53,11 @@ def _check_pod_condition(kind: object, status: object) -> Iterator[ConfigProblem
         yield ConfigProblem("", status, "has a rule that comes before all others; leave it out")
     elif not isinstance(kind, str) or status not in ("True", "False", "Unknown"):
         yield ConfigProblem("", status, "must be 'True' or 'False' or 'Unknown', with the type as key")
+
+
+_read_pod_conditions: Final = build_mapping_reader(
+    _check_pod_condition, "must be a dict of conditions such as {'ConfigIssue': 'True'}"
+)
 
 
 @dataclass(kw_only=True)
@@ -72,25 +80,22 @@ class PodFailurePolicyRule(ConfigPart):
             "True"}``.
     """
 
-    action: str
-    exit_codes: Sequence[int] | None = None
-    operator: str = "In"
-    pod_conditions: Mapping[str, str] | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "action": validators.build_choice_reader("FailJob", "Ignore", "Count"),
-        "exit_codes": _read_exit_codes,
-        "operator": validators.build_choice_reader("In", "NotIn"),
-        "pod_conditions": validators.build_mapping_reader(
-            _check_pod_condition, "must be a dict of conditions such as {'ConfigIssue': 'True'}"
-        ),
-    }
+    action: Annotated[str, build_choice_reader("FailJob", "Ignore", "Count")]
+    exit_codes: Annotated[Sequence[int] | None, _read_exit_codes] = None
+    operator: Annotated[str, build_choice_reader("In", "NotIn")] = "In"
+    pod_conditions: Annotated[Mapping[str, str] | None, _read_pod_conditions] = None
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if not {"exit_codes", "pod_conditions"} <= sound:
             return
         if bool(self.exit_codes) is bool(self.pod_conditions):
             yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
+
+
+_read_level: Final = build_check_reader(
+    lambda value: isinstance(value, str) and labels.is_key(value),
+    f"must be the name of a label of nodes: {labels.KEY}",
+)
 
 
 @dataclass(kw_only=True)
@@ -105,18 +110,10 @@ class Topology(ConfigPart):
             Default: ``"required"`` in a queue of Kueue, otherwise ``"exclusive"``.
     """
 
-    level: str
-    mode: str | None = None
-
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "level": validators.build_check_reader(
-            lambda value: isinstance(value, str) and labels.is_key(value),
-            f"must be the name of a label of nodes: {labels.KEY}",
-        ),
-        "mode": validators.build_choice_reader("exclusive", "required", "preferred"),
-    }
+    level: Annotated[str, _read_level]
+    mode: Annotated[str | None, build_choice_reader("exclusive", "required", "preferred")] = None
 
 
-read_pod_failure_policy: Final = validators.build_list_reader(
+read_pod_failure_policy: Final = build_list_reader(
     build_config_reader(PodFailurePolicyRule), "must be a list of PodFailurePolicyRule(...)"
 )

@@ -122,6 +122,10 @@ def build_count_reader(low: int) -> Reader:
     return read
 
 
+read_count: Final = build_count_reader(low=0)
+read_positive: Final = build_count_reader(low=1)
+
+
 def read_flag(value: object) -> bool:
     """Convert True, False, 1, 0 or None to a bool. Text is invalid, because ``"false"`` would be true."""
     if value is None or (isinstance(value, int) and value in (0, 1)):
