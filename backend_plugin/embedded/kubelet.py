@@ -125,19 +125,19 @@ class Kubelet:
             self._loop.call_soon(self._report.on_terminated, uid)
             return
         pod.is_terminating = True
-        pod.orders.terminate(grace)
+        pod.terminate(grace)
 
     async def expire_pod(self, uid: str) -> None:
         """End a running pod within its grace period, as if its `activeDeadlineSeconds` had passed."""
         pod = self._pods.get(uid)
         if pod is not None:
-            pod.orders.send(layout.EXPIRE)
+            pod.send(layout.EXPIRE)
 
     def kill_pods(self, uids: Sequence[str]) -> None:
         """Kill these pods immediately, and report no further status of them, as after a node failure."""
         for pod in [self._pods[uid] for uid in uids if uid in self._pods]:
             pod.is_silent = True
-            pod.orders.kill()
+            pod.kill()
 
     def read_log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
         """Return the log lines of a container; empty if the pod does not exist."""
@@ -166,7 +166,7 @@ class Kubelet:
             if self._options.durable:
                 self._release_pod(pod)
             else:
-                pod.orders.kill()
+                pod.kill()
         for fd in self._lifeline:
             os.close(fd)
         self._lifeline = ()
@@ -268,9 +268,7 @@ class Kubelet:
         return lost
 
     def _finish_pod(self, pod: PodRecord) -> None:
-        pod.orders.close()
-        pod.is_ended.set()
-        pod.wake_followers()
+        pod.close()
         self._report_status(pod)
         if pod.is_leader:
             self._open_gates(pod.job)
@@ -291,7 +289,7 @@ class Kubelet:
         if any(each.is_gate_open for each in pods):
             for pod in pods:
                 if pod.is_gated:
-                    pod.orders.send(layout.GATE)
+                    pod.send(layout.GATE)
 
     def _kill_silently(self, manifest: Manifest, directory: PodDirectory) -> None:
         """Kill the processes of a pod that an earlier server started, and report no status of the pod."""
@@ -303,16 +301,14 @@ class Kubelet:
             self._on_shim_exit(pod)
             return
         self._loop.add_reader(pod.shim.wake, self._on_wake, pod)
-        pod.orders.kill()
+        pod.kill()
 
     def _release_pod(self, pod: PodRecord) -> None:
         if pod.shim is not None and pod.shim.process is not None and not pod.is_ended.is_set():
             # The shim keeps running; prevent the ResourceWarning of Popen.
             pod.shim.process.returncode = 0
         self._close_shim(pod)
-        pod.orders.close()
-        pod.is_ended.set()
-        pod.wake_followers()
+        pod.close()
 
     def _close_shim(self, pod: PodRecord) -> None:
         if pod.shim is None:

@@ -144,8 +144,8 @@ def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, m
     of_node = {"cpu": str(machine.cpus), "memory": str(machine.memory)}
     other = get_mapping(resources, "limits") if which == "requests" else of_node
     amount = {**other, **get_mapping(resources, which)}.get(name, "0")
-    divisor = _parse_amount(get_text(reference, "divisor") or "1") or _parse_amount("1")
-    return str(math.ceil(_parse_amount(str(amount)) / divisor))
+    divisor = quantity.parse(get_text(reference, "divisor") or "1").nano or quantity.parse("1").nano
+    return str(math.ceil(quantity.parse(str(amount)).nano / divisor))
 
 
 def _find_resources(spec: Manifest, container_name: str) -> Manifest | None:
@@ -155,17 +155,10 @@ def _find_resources(spec: Manifest, container_name: str) -> Manifest | None:
     )
 
 
-def _parse_amount(text: str) -> int:
-    try:
-        return quantity.parse(text).nano
-    except quantity.InvalidQuantity as wrong:
-        raise ContainerConfigError(f'"{text}" is not a quantity') from wrong
-
-
 def get_memory_limit(container: Manifest) -> int | None:
     """Return the memory limit of a container in bytes. Return None if it is missing or 0."""
     limit = get_mapping(container, "resources", "limits").get("memory")
-    return None if limit is None else _parse_amount(str(limit)) // 10**9 or None
+    return None if limit is None else quantity.parse(str(limit)).nano // 10**9 or None
 
 
 def build_command(container: Manifest, environment: DeclaredEnvironment) -> Sequence[str]:

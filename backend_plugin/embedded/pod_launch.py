@@ -13,7 +13,6 @@ from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 from backend_plugin.embedded.pod_env import DeclaredEnvironment
 from backend_plugin.embedded.pod_volumes import (
-    DNS_LABEL,
     ContainerConfigError,
     MountPaths,
     build_mounts,
@@ -46,14 +45,13 @@ def build_launch(
     run = _LaunchContext(
         pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, trouble=trouble
     )
-    grace = get_int(spec, "terminationGracePeriodSeconds")
     return {
         "uid": uid,
         "name": name,
         "psutil": machine.psutil,
         "pod": f"{name}_{namespace}({uid})",
         "node": get_text(spec, "nodeName"),
-        "grace": 30 if grace is None else max(0, grace),
+        "grace": get_int(spec, "terminationGracePeriodSeconds"),
         "deadline": get_int(spec, "activeDeadlineSeconds"),
         "back_off": [options.back_off.first, options.back_off.most, options.back_off.forget],
         "directories": [
@@ -117,8 +115,8 @@ class _LaunchContext:
 
     def _build_program(self, container: Manifest) -> Manifest:
         name = get_text(container, "name")
-        if self.trouble or not DNS_LABEL.fullmatch(name):
-            raise ContainerConfigError(self.trouble or f'container name "{name}" is not a DNS label')
+        if self.trouble:
+            raise ContainerConfigError(self.trouble)
         image = get_text(container, "image")
         venv = find_environment(image, self.options)
         if venv is None:
@@ -182,7 +180,7 @@ class _LaunchContext:
 def _get_restart_policy(pod: Manifest, kind: str) -> str:
     if kind == lifecycle.SIDECAR:
         return "Always"
-    policy = get_text(pod, "spec", "restartPolicy") or "Always"
+    policy = get_text(pod, "spec", "restartPolicy")
     return "OnFailure" if kind == lifecycle.INIT and policy == "Always" else policy
 
 

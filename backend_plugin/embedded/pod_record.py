@@ -1,6 +1,8 @@
-"""The kubelet's record of a pod, with the readers that follow its logs."""
+"""The kubelet's record of a pod: commands to the shim of the pod, and the readers that follow its logs."""
 
 import asyncio
+import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 from backend_plugin.core.reading import get_mapping
@@ -11,19 +13,25 @@ from backend_plugin.embedded.operators.table import find_pod_operator
 from backend_plugin.embedded.pod_directory import PodDirectory
 from backend_plugin.embedded.pod_launch import has_gate
 from backend_plugin.embedded.shim import layout
-from backend_plugin.embedded.shim_process import ShimCommands
 
 if TYPE_CHECKING:
     from backend_plugin.embedded.shim_process import ShimHandle
 
+_LOG = logging.getLogger(__name__)
+
 
 class PodRecord:
-    """The record that the kubelet keeps of one pod, which runs or has ended."""
+    """The record that the kubelet keeps of one pod, which runs or has ended.
+
+    `stop_timeout` is the number of seconds that the pod may take to end after its grace period. Then its shim
+    is killed.
+    """
 
     def __init__(self, manifest: Manifest, directory: PodDirectory, stop_timeout: float) -> None:
         self.manifest = manifest
         self._operator = find_pod_operator(manifest)
-        self.orders = ShimCommands(directory, stop_timeout, self._kill_shim)
+        self._stop_timeout = stop_timeout
+        self._deadline: asyncio.TimerHandle | None = None
         self.uid = get_uid(manifest)
         self.directory = directory
         self.shim: ShimHandle | None = None
@@ -55,9 +63,48 @@ class PodRecord:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
 
-    def _kill_shim(self) -> None:
-        if self.shim is not None:
-            self.shim.kill(self.directory.path)
+    def send(self, word: str, value: str = "") -> None:
+        """Send the command `word` with the argument `value` to the shim; do nothing after `close`."""
+        if not self.is_ended.is_set():
+            # Ignore a shim that cannot read: the server kills it if its pod does not end.
+            with contextlib.suppress(OSError):
+                self.directory.send_command(word, value)
+
+    def terminate(self, grace: float) -> None:
+        """End the pod within `grace` seconds."""
+        self.send(layout.TERMINATE, str(grace))
+        self._check_after(grace + self._stop_timeout)
+
+    def kill(self) -> None:
+        """End the pod immediately, as if its node had failed."""
+        self.send(layout.LOSE)
+        self._check_after(self._stop_timeout)
+
+    def close(self) -> None:
+        """Mark the pod as ended, or as no longer observed by the server, and wake its log readers."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.is_ended.set()
+        self.wake_followers()
+
+    def _check_after(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        if self.is_ended.is_set() or (self._deadline is not None and self._deadline.when() <= at):
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = loop.call_at(at, self._check_shim)
+
+    def _check_shim(self) -> None:
+        self._deadline = None
+        _LOG.warning("the shim of %s does not respond; killing it", self.directory.path)
+        try:
+            if self.shim is not None:
+                self.shim.kill(self.directory.path)
+        except OSError as error:  # Too many open files.
+            _LOG.warning("%s: %s", self.directory.path, error)
+        self._check_after(self._stop_timeout)
 
     def wake_followers(self) -> None:
         """Wake the clients that follow the logs of this pod."""
@@ -74,7 +121,7 @@ class PodRecord:
             return False
         if news not in self.followers:
             self.followers.add(news)
-            self.orders.send(layout.WATCH, "1")
+            self.send(layout.WATCH, "1")
             return True
         await news.wait()
         news.clear()
@@ -85,4 +132,4 @@ class PodRecord:
         if news in self.followers:
             self.followers.remove(news)
             if not self.followers:
-                self.orders.send(layout.WATCH, "0")
+                self.send(layout.WATCH, "0")

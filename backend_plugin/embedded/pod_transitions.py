@@ -29,8 +29,6 @@ from backend_plugin.embedded.pod_addresses import PORT
 from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding, Unschedulable, compute_gpu_slices
 from backend_plugin.embedded.shim.lifecycle import format_node_lost
 
-_GRACE: Final = 30
-"""The default grace period of Kubernetes in seconds."""
 _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 """The types of pod conditions that other components than the kubelet write."""
 
@@ -65,8 +63,7 @@ def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Mani
 
 def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
     """Return the pod with a deletion timestamp, according to its grace period."""
-    seconds = get_int(pod, "spec", "terminationGracePeriodSeconds")
-    grace = _GRACE if seconds is None else max(0, seconds)
+    grace = get_int(pod, "spec", "terminationGracePeriodSeconds") or 0
     return with_metadata(
         pod,
         deletionTimestamp=format_time(now + timedelta(seconds=grace)),

@@ -11,7 +11,6 @@ from backend_plugin.core.values import Manifest
 
 # Not mapped: the shared memory of the machine serves the same purpose.
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount, not a temporary file.
-DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _FAILED: Final = 'MountVolume.SetUp failed for volume "{volume}" : {why}'
 
 
@@ -23,13 +22,11 @@ def list_volume_names(pod: Manifest) -> Sequence[str]:
     """Return the names of a pod's volumes; each becomes a directory.
 
     Raises:
-        ContainerConfigError: If a volume has an invalid name, does not exist, or has an unsupported type.
+        ContainerConfigError: If a volume does not exist or has an unsupported type.
     """
     found = []
     for volume in get_mappings(pod, "spec", "volumes"):
         name = get_text(volume, "name")
-        if not DNS_LABEL.fullmatch(name):
-            raise ContainerConfigError(f'volume name "{name}" is not a DNS label')
         why = _find_rejection(volume)
         if why and "persistentVolumeClaim" in volume:  # Kubernetes would not schedule the pod.
             raise ContainerConfigError(why)

@@ -1,14 +1,11 @@
-"""Starts, attaches to, commands and kills the shim of a pod, the process that runs its containers."""
+"""Starts, attaches to and kills the shim of a pod, the process that runs its containers."""
 
-import asyncio
 import contextlib
 import errno
-import logging
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -96,61 +93,3 @@ def _open_pipe(path: Path, how: int) -> int:
         os.close(fd)
         raise OSError(errno.EINVAL, "is not a pipe any more", str(path))
     return fd
-
-
-_LOG = logging.getLogger(__name__)
-
-
-class ShimCommands:
-    """Sends commands to the shim of a pod, and kills a shim whose pod does not end in time.
-
-    `stop_timeout` is the number of seconds that the pod may take to end after its grace period.
-    """
-
-    def __init__(self, directory: PodDirectory, stop_timeout: float, kill: Callable[[], None]) -> None:
-        self._directory = directory
-        self._stop_timeout = stop_timeout
-        self._kill = kill
-        self._deadline: asyncio.TimerHandle | None = None
-        self._is_closed = False
-
-    def send(self, word: str, value: str = "") -> None:
-        """Send the command `word` with the argument `value`; do nothing after `close`."""
-        if not self._is_closed:
-            # Ignore a shim that cannot read: the server kills it if its pod does not end.
-            with contextlib.suppress(OSError):
-                self._directory.send_command(word, value)
-
-    def terminate(self, grace: float) -> None:
-        """End the pod within `grace` seconds."""
-        self.send(layout.TERMINATE, str(grace))
-        self._check_after(grace + self._stop_timeout)
-
-    def kill(self) -> None:
-        """End the pod immediately, as if its node had failed."""
-        self.send(layout.LOSE)
-        self._check_after(self._stop_timeout)
-
-    def close(self) -> None:
-        """Cancel the timer that kills the shim: the pod has ended, or the server stops observing it."""
-        self._is_closed = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-
-    def _check_after(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        at = loop.time() + seconds
-        if self._is_closed or (self._deadline is not None and self._deadline.when() <= at):
-            return
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = loop.call_at(at, self._check_shim)
-
-    def _check_shim(self) -> None:
-        self._deadline = None
-        _LOG.warning("the shim of %s does not respond; killing it", self._directory.path)
-        try:
-            self._kill()
-        except OSError as error:  # Too many open files.
-            _LOG.warning("%s: %s", self._directory.path, error)
-        self._check_after(self._stop_timeout)

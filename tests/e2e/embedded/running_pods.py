@@ -134,8 +134,8 @@ def python(script: str, name: str = "main", **fields: Any) -> Manifest:
 def pod(*containers: Manifest, policy: str = "Never", **spec: Any) -> Manifest:
     number = next(NUMBERS)
     metadata = {"name": f"p-{number}", "namespace": "a", "uid": f"{os.getpid()}-{number}"}
-    spec = {"nodeName": "node-1", "restartPolicy": policy, "containers": list(containers), **spec}
-    return {"metadata": metadata, "spec": spec}
+    defaults = {"nodeName": "node-1", "restartPolicy": policy, "terminationGracePeriodSeconds": 30}
+    return {"metadata": metadata, "spec": {**defaults, "containers": list(containers), **spec}}
 
 
 def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Manifest:

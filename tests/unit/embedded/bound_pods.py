@@ -29,7 +29,8 @@ def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Ma
         "labels": {f"{LABEL}job-name": "j", "team": "vision"},
         "annotations": {"kfpytorch.flyte.org/port": port} if port else {},
     }
-    return {"metadata": metadata, "spec": {"nodeName": "node-1", "restartPolicy": "OnFailure", **spec}}
+    defaults = {"nodeName": "node-1", "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 30}
+    return {"metadata": metadata, "spec": {**defaults, **spec}}
 
 
 def container(
