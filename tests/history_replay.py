@@ -19,7 +19,8 @@ from watching import like
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators import base
-from backend_plugin.embedded.operators.pytorchjob import reconcile, with_created_condition
+from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import with_created_condition
+from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 Step = Mapping[str, Any]
 Passes = Callable[[World], list[World]]

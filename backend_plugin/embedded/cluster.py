@@ -11,7 +11,7 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.names import IDENTITY
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Job, Pod
-from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.reading import get_text
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded import node_transitions, pod_templates, ports, watch_feed
@@ -161,10 +161,8 @@ class EmbeddedCluster:
         return [
             dialect.runtimes.read(each)
             for dialect in table.DIALECTS.values()
-            if dialect.runtimes is not None
-            for kind in dialect.runtimes.kinds
-            if kind.kind in PREREQUISITES
-            for each in self._store.list_objects(kind.kind)
+            if dialect.runtimes is not None and dialect.prerequisite is not None
+            for each in self._store.list_objects(dialect.prerequisite.kind)
         ]
 
     async def delete_companion(self, manifest: Manifest) -> None:
@@ -175,15 +173,7 @@ class EmbeddedCluster:
 
     async def record_event(self, event: Manifest) -> None:
         """Record an event about a job, or increment an equal event's count; see `Cluster.record_event`."""
-        involved = get_mapping(event, "involvedObject")
-        job = self._find_job(
-            ObjectName(
-                namespace=get_text(involved, "namespace"),
-                name=get_text(involved, "name"),
-                uid=get_text(involved, "uid"),
-                dialect=get_text(involved, "kind"),
-            )
-        )
+        job = self._store.get_by_uid(get_text(event, "involvedObject", "uid"))
         if job is not None:
             self._recorder.record(job, event)
 

@@ -66,18 +66,15 @@ class JobReconciler:
     def on_change(self, change: ObjectChange) -> None:
         """Queue the job that a change in the store affects."""
         if change.key.kind in OPERATORS:
-            self._on_job_change(change)
+            if change.new is None:
+                self._gone.add(get_uid(change.manifest))
+            self._work.add(change.key)
         elif change.key.kind in ("Pod", "Service"):
             self._on_owned_change(get_owner_uid(change.manifest))
 
     def close(self) -> None:
         """Stop reconciling."""
         self._work.close()
-
-    def _on_job_change(self, change: ObjectChange) -> None:
-        if change.new is None:
-            self._gone.add(get_uid(change.manifest))
-        self._work.add(change.key)
 
     def _on_owned_change(self, owner: str) -> None:
         job = self._store.get_by_uid(owner)
@@ -106,7 +103,14 @@ class JobReconciler:
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
         """Run one reconcile pass. Return the time of the next one, or `FAILED` if an action was rejected."""
-        snapshot = self._build_snapshot(job)
+        uid = get_uid(job)
+        snapshot = JobSnapshot(
+            job=job,
+            pods=self._store.list_owned(uid, "Pod"),
+            services=self._store.list_owned(uid, "Service"),
+            now=self._store.clock(),
+            prerequisite=find_prerequisite(job, self._store.get),
+        )
         step = OPERATORS[get_key(job).kind].reconcile(snapshot)
         # Commit the deletion of a pod and its count in the status in one transaction.
         with self._store.transaction():
@@ -117,16 +121,6 @@ class JobReconciler:
             if step.status is not None:
                 self._store.update({**job, "status": step.status})
             return step.wake_at
-
-    def _build_snapshot(self, job: Manifest) -> JobSnapshot:
-        uid = get_uid(job)
-        return JobSnapshot(
-            job=job,
-            pods=self._store.list_owned(uid, "Pod"),
-            services=self._store.list_owned(uid, "Service"),
-            now=self._store.clock(),
-            prerequisite=find_prerequisite(job, self._store.get),
-        )
 
     def _apply_action(self, snapshot: JobSnapshot, action: Action) -> bool:
         """Execute an action, and record its event. Return False if the action is rejected."""

@@ -23,20 +23,6 @@ class Taint:
     effect: str = "NoSchedule"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """An expression in a node selector term."""
-
-    key: str
-    operator: str
-    values: Sequence[str] = ()
-
-    def is_match(self, labels: Mapping[str, str]) -> bool:
-        """True if a node with these labels satisfies the expression."""
-        test = _OPERATORS.get(self.operator)
-        return test is not None and test(labels.get(self.key), self.values)
-
-
 def _compare(test: Callable[[int, int], bool], label: str | None, values: Sequence[str]) -> bool:
     if label is None or len(values) != 1 or not all(map(_INTEGER.fullmatch, (label, values[0]))):
         return False
@@ -51,6 +37,13 @@ _OPERATORS: Final[Mapping[str, _LabelTest]] = {
     "Gt": partial(_compare, gt),
     "Lt": partial(_compare, lt),
 }
+
+
+def is_requirement_met(requirement: Manifest, labels: Mapping[str, str]) -> bool:
+    """True if labels satisfy an expression of a node selector term or of a label selector."""
+    test = _OPERATORS.get(get_text(requirement, "operator"))
+    values = [str(each) for each in requirement.get("values") or ()]  # type: ignore[union-attr]
+    return test is not None and test(labels.get(get_text(requirement, "key")), values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +72,8 @@ class NodeConstraints:
 
 def _is_term_match(term: Manifest, name: str, labels: Mapping[str, str]) -> bool:
     known = {"matchExpressions": labels, "matchFields": {"metadata.name": name}}
-    tests = [(each, known[key]) for key in known for each in read_requirements(term, key)]
-    return bool(tests) and all(each.is_match(values) for each, values in tests)
+    tests = [is_requirement_met(each, known[key]) for key in known for each in get_mappings(term, key)]
+    return bool(tests) and all(tests)
 
 
 def _can_tolerate(toleration: Manifest, taint: Taint) -> bool:
@@ -102,18 +95,6 @@ def read_node_constraints(spec: Manifest) -> NodeConstraints:
         selector=get_text_map(spec, "nodeSelector"),
         terms=get_mappings(required, "nodeSelectorTerms") if isinstance(required, Mapping) else None,
         tolerations=get_mappings(spec, "tolerations"),
-    )
-
-
-def read_requirements(term: Manifest, key: str) -> Sequence[Requirement]:
-    """Read the expressions in the field `key` of a node selector term or a label selector."""
-    return tuple(
-        Requirement(
-            key=get_text(each, "key"),
-            operator=get_text(each, "operator"),
-            values=[str(value) for value in each.get("values") or ()],  # type: ignore[union-attr]
-        )
-        for each in get_mappings(term, key)
     )
 
 

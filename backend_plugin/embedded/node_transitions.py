@@ -50,7 +50,7 @@ def merge_state(old: Manifest, new: Manifest) -> Manifest:
 
 def cordon(node: Manifest) -> Manifest:
     """Return the node as after `kubectl cordon`: unschedulable, with the taint of unschedulable nodes."""
-    taints = [*_list_taints(node, CORDON.key), _build_taint(CORDON.key, "NoSchedule")]
+    taints = [*_list_taints(node, CORDON.key), {"key": CORDON.key, "effect": "NoSchedule"}]
     return with_section(node, "spec", unschedulable=True, taints=taints)
 
 
@@ -58,8 +58,7 @@ def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
     """Return the node as unreachable: its kubelet sends no status."""
     taints = [
         *_list_taints(node, _UNREACHABLE),
-        _build_taint(_UNREACHABLE, "NoSchedule"),
-        _build_taint(_UNREACHABLE, "NoExecute"),
+        *({"key": _UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")),
     ]
     message = "Kubelet stopped posting node status."
     tainted = with_section(node, "spec", taints=taints)
@@ -89,10 +88,6 @@ def _with_ready_condition(node: Manifest, now: datetime) -> Manifest:
 
 def _list_taints(node: Manifest, *besides: str) -> list[Manifest]:
     return [each for each in get_mappings(node, "spec", "taints") if get_text(each, "key") not in besides]
-
-
-def _build_taint(key: str, effect: str) -> Manifest:
-    return {"key": key, "effect": effect}
 
 
 # The NVIDIA driver creates one directory per GPU here, so that no library or command is needed.

@@ -23,8 +23,8 @@ from backend_plugin.core.pod_schema import PARTS
 from backend_plugin.core.schema_check import parse_types
 from backend_plugin.embedded.admission import admit_pod
 from backend_plugin.embedded.operators.base import Create, JobSnapshot
-from backend_plugin.embedded.operators.pytorchjob import reconcile
 from backend_plugin.embedded.operators.pytorchjob.admission import JOB_PARTS, SCHEMA
+from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 MANIFESTS, LEAST_ACCEPTED = 1_500, 700
 AT_ONCE = 8

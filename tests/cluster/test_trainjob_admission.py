@@ -107,11 +107,11 @@ def test_accepted_task_is_accepted_by_webhooks_and_controllers(plane, examples):
 
 def test_objects_are_stored_as_in_the_embedded_cluster(plane):
     operator = OPERATORS["TrainJob"]
-    assert operator.prerequisite is not None
+    assert operator.admit_prerequisite is not None
     plane.namespace(STORED)
     api, (job, runtime) = plane.admin, build_objects()
-    assert api.create(runtime)["spec"] == operator.prerequisite.admit(runtime)["spec"]
+    assert api.create(runtime)["spec"] == operator.admit_prerequisite(runtime)["spec"]
     # Trainer rejects the job until its cache contains the runtime.
     wait_until(lambda: api.request("POST", path_of(job), job).is_success)
     stored = api.get_existing(f"{path_of(job)}/{job['metadata']['name']}")
-    assert stored["spec"] == operator.admit(job)["spec"]
+    assert stored["spec"] == operator.admit(job, runtime)["spec"]

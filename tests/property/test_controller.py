@@ -9,7 +9,7 @@ from stored_world import World, is_terminating
 
 from backend_plugin.embedded.objects import Key
 from backend_plugin.embedded.operators.base import Create, Delete, JobSnapshot, ReconcileResult
-from backend_plugin.embedded.operators.pytorchjob import reconcile
+from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.
 MOST_PASSES = 8

@@ -76,7 +76,7 @@ def _build_pod(job: Manifest, team: Manifest, index: int) -> Manifest:
 
 OPERATOR = OperatorEmulation(
     dialect=DIALECT,
-    admit=lambda manifest: manifest,
+    admit=lambda manifest, _: manifest,
     reconcile=reconcile,
     build_action_event=lambda *_: {"type": "Normal", "reason": "CreatePod", "message": "done"},
     gate=GATE,

@@ -10,7 +10,7 @@ from backend_plugin.doctor import deployments, role_pods
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.doctor.kubectl_commands import build_apply_command
-from backend_plugin.embedded.node_affinity import read_requirements
+from backend_plugin.embedded.node_affinity import is_requirement_met
 
 _INGRESS: Final = "Ingress"
 _EGRESS: Final = "Egress"
@@ -34,7 +34,7 @@ def is_match(selector: JsonValue, labels: Mapping[str, str]) -> bool:
     required = get_text_map(selector, "matchLabels")
     if any(labels.get(key) != value for key, value in required.items()):
         return False
-    return all(each.is_match(labels) for each in read_requirements(selector, "matchExpressions"))
+    return all(is_requirement_met(each, labels) for each in get_mappings(selector, "matchExpressions"))
 
 
 def _get_labels(role: RolePods) -> Mapping[str, str]:

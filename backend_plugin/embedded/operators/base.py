@@ -91,30 +91,17 @@ class ReconcileResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrerequisiteEmulation:
-    """The emulated admission of prerequisites, the objects that jobs require, such as a TrainingRuntime.
-
-    Its functions are pure.
-    """
-
-    admit: Callable[[Manifest], Manifest]
-    """Return a new prerequisite in its stored form. Raises `RequestRejected` if it is not supported."""
-    find: Callable[[Manifest], Key]
-    """Return the key of the prerequisite of a job."""
-    require: Callable[[Manifest, Manifest | None], None]
-    """Raise `RequestRejected` if a webhook rejects a new job because its prerequisite is missing (None)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorEmulation:
     """An emulated operator. Its functions are pure."""
 
     dialect: Dialect
     """The kind of its jobs, as `core.dialects` describes it."""
-    admit: Callable[[Manifest], Manifest]
+    admit: Callable[[Manifest, Manifest | None], Manifest]
     """Return a new job in its stored form: with defaults, but without the uid, version and times.
 
-    Raises `RequestRejected` if the embedded cluster does not support the job.
+    The second parameter is the stored prerequisite, the object that the job requires, such as a
+    TrainingRuntime; None if there is none. Raises `RequestRejected` if the embedded cluster does not support
+    the job, or if the prerequisite is missing.
     """
     reconcile: Callable[[JobSnapshot], ReconcileResult]
     """Return the actions, events and status that follow from the stored objects."""
@@ -123,8 +110,13 @@ class OperatorEmulation:
 
     The third parameter is the message of the rejection; None if the action was executed.
     """
-    prerequisite: PrerequisiteEmulation | None = None
-    """The admission of prerequisites; None if its jobs have none."""
+    admit_prerequisite: Callable[[Manifest], Manifest] | None = None
+    """Return a new prerequisite in its stored form; None if its jobs have no prerequisites.
+
+    Raises `RequestRejected` if the embedded cluster does not support the prerequisite.
+    """
+    find_prerequisite: Callable[[Manifest], Key] | None = None
+    """Return the key of the prerequisite of a job; None if its jobs have no prerequisites."""
     host_suffix: str = ""
     """A regular expression for the part of a pod's host name after the name of its job.
 

@@ -21,9 +21,9 @@ OPERATORS: Final[Mapping[str, OperatorEmulation]] = {each.dialect.name: each for
 _COMPANIONS: Final[Mapping[str, Callable[[Manifest], Manifest]]] = {
     "PodGroup": lambda manifest: manifest,
     **{
-        each.dialect.prerequisite.kind: each.prerequisite.admit
+        each.dialect.prerequisite.kind: each.admit_prerequisite
         for each in _ROWS
-        if each.dialect.prerequisite is not None and each.prerequisite is not None
+        if each.dialect.prerequisite is not None and each.admit_prerequisite is not None
     },
 }
 """The functions that admit companion objects, by kind. The server creates these objects with a job."""
@@ -39,8 +39,8 @@ def find_pod_operator(pod: Manifest) -> OperatorEmulation:
 
 def find_prerequisite(job: Manifest, get: Get) -> Manifest | None:
     """Return the object that a job requires, such as a TrainingRuntime; None if none is required or found."""
-    required = OPERATORS[get_key(job).kind].prerequisite
-    return None if required is None else get(required.find(job))
+    find = OPERATORS[get_key(job).kind].find_prerequisite
+    return None if find is None else get(find(job))
 
 
 def admit_object(manifest: Manifest, get: Get) -> Manifest:
@@ -57,8 +57,4 @@ def admit_object(manifest: Manifest, get: Get) -> Manifest:
         return _COMPANIONS[kind](manifest)
     if kind not in OPERATORS:
         raise RequestRejected(400, "BadRequest", f"no operator for Kind={kind}")
-    job = OPERATORS[kind].admit(manifest)
-    required = OPERATORS[kind].prerequisite
-    if required is not None:
-        required.require(job, find_prerequisite(job, get))
-    return job
+    return OPERATORS[kind].admit(manifest, find_prerequisite(manifest, get))

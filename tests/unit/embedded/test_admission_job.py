@@ -12,7 +12,7 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 from backend_plugin.embedded.objects import merge_patch
-from backend_plugin.embedded.operators.pytorchjob import admit_job
+from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 
 
 def a_job(pod: Any = None, replicas: int = 1, **spec: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import pytest
 
 from backend_plugin.embedded.objects import get_key
 from backend_plugin.embedded.operators import base
-from backend_plugin.embedded.operators.pytorchjob import build_action_event, reconcile
+from backend_plugin.embedded.operators.pytorchjob.objects import build_action_event
+from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LABEL = "training.kubeflow.org/"

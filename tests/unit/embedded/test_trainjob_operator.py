@@ -13,23 +13,20 @@ from backend_plugin.embedded.operators.trainjob.job_spec import read_spec
 from backend_plugin.embedded.operators.trainjob.status import find_failure
 
 OPERATOR = OPERATORS["TrainJob"]
-PREREQUISITE = OPERATOR.prerequisite
 JOB, RUNTIME = build_objects()
 
 
 def test_objects_are_stored_with_defaults():
     defaults = {"suspend": False, "managedBy": "trainer.kubeflow.org/trainjob-controller"}
-    assert OPERATOR.admit(JOB) == merge_patch(JOB, {"spec": defaults})
-    assert PREREQUISITE.admit(RUNTIME) == change_replicated_job(
+    assert OPERATOR.admit(JOB, RUNTIME) == merge_patch(JOB, {"spec": defaults})
+    assert OPERATOR.admit_prerequisite(RUNTIME) == change_replicated_job(
         RUNTIME, {"groupName": "default", "replicas": 1}
     )
 
 
 def test_job_without_its_runtime_is_rejected():
-    job = OPERATOR.admit(JOB)
-    PREREQUISITE.require(job, RUNTIME)
     with pytest.raises(RequestRejected) as caught:
-        PREREQUISITE.require(job, None)
+        OPERATOR.admit(JOB, None)
     assert caught.value.code == 403
     assert OPERATOR.dialect.is_premature(caught.value.message)
 
@@ -38,7 +35,7 @@ def test_runtime_with_initializers_is_rejected_with_one_reason():
     job = {"name": "dataset-initializer", "template": {"spec": {"template": {"spec": {"containers": []}}}}}
     change = {"spec": {"template": {"spec": {"replicatedJobs": [job], "volumeClaimPolicies": []}}}}
     with pytest.raises(RequestRejected) as caught:
-        PREREQUISITE.admit(merge_patch(RUNTIME, change))
+        OPERATOR.admit_prerequisite(merge_patch(RUNTIME, change))
     assert caught.value.code == 422
     assert "runs no initializers" in caught.value.message
     assert "volumeClaimPolicies" not in caught.value.message
@@ -48,15 +45,19 @@ def with_spec(manifest, **spec):
     return merge_patch(manifest, {"spec": spec})
 
 
+def admit_job(manifest):
+    return OPERATOR.admit(manifest, RUNTIME)
+
+
 @pytest.mark.parametrize(
     ("admit", "manifest", "field"),
     [
-        (OPERATOR.admit, with_spec(JOB, runtimePatches=[]), "spec.runtimePatches"),
-        (OPERATOR.admit, with_spec(JOB, trainer={"image": "i"}), "spec.trainer.image"),
-        (OPERATOR.admit, with_spec(JOB, trainer={"numNodes": 1001}), "spec.trainer.numNodes"),
-        (PREREQUISITE.admit, with_spec(RUNTIME, mlPolicy={"torch": {}}), "spec.mlPolicy.torch"),
-        (PREREQUISITE.admit, with_spec(RUNTIME, mlPolicy={"numNodes": 1001}), "numNodes"),
-        (PREREQUISITE.admit, change_replicated_job(RUNTIME, {"name": "launcher"}), "replicatedJobs"),
+        (admit_job, with_spec(JOB, runtimePatches=[]), "spec.runtimePatches"),
+        (admit_job, with_spec(JOB, trainer={"image": "i"}), "spec.trainer.image"),
+        (admit_job, with_spec(JOB, trainer={"numNodes": 1001}), "spec.trainer.numNodes"),
+        (OPERATOR.admit_prerequisite, with_spec(RUNTIME, mlPolicy={"torch": {}}), "spec.mlPolicy.torch"),
+        (OPERATOR.admit_prerequisite, with_spec(RUNTIME, mlPolicy={"numNodes": 1001}), "numNodes"),
+        (OPERATOR.admit_prerequisite, change_replicated_job(RUNTIME, {"name": "launcher"}), "replicatedJobs"),
     ],
 )
 def test_unsupported_field_is_rejected(admit, manifest, field):

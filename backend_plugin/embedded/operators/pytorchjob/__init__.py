@@ -7,16 +7,7 @@ from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 from backend_plugin.embedded.operators.pytorchjob.job_spec import DIALECT, MASTER
 from backend_plugin.embedded.operators.pytorchjob.objects import build_action_event
-from backend_plugin.embedded.operators.pytorchjob.reconcile_pass import with_created_condition
 from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
-
-__all__ = [
-    "OPERATOR",
-    "admit_job",
-    "build_action_event",
-    "reconcile",
-    "with_created_condition",
-]
 
 OPERATOR: Final = OperatorEmulation(
     dialect=DIALECT,

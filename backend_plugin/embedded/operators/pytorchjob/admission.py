@@ -42,7 +42,7 @@ SCHEMA: Final = ResourceSchema(parts=JOB_PARTS, defaults={"RunPolicy": {"suspend
 _MOST_REPLICAS: Final = 1_000
 
 
-def admit_job(manifest: Manifest) -> Manifest:
+def admit_job(manifest: Manifest, _: Manifest | None = None) -> Manifest:
     """Return a new PyTorchJob in its stored form: with defaults, but without the uid, version and times.
 
     Raises:

@@ -2,18 +2,11 @@
 
 from typing import Final
 
-from backend_plugin.embedded.operators.base import OperatorEmulation, PrerequisiteEmulation
-from backend_plugin.embedded.operators.trainjob.admission import (
-    admit_job,
-    admit_runtime,
-    find_runtime,
-    require_runtime,
-)
+from backend_plugin.embedded.operators.base import OperatorEmulation
+from backend_plugin.embedded.operators.trainjob.admission import admit_job, admit_runtime, find_runtime
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, ROLE
 from backend_plugin.embedded.operators.trainjob.pods import build_action_event
 from backend_plugin.embedded.operators.trainjob.reconciler import reconcile
-
-__all__ = ["OPERATOR", "reconcile"]
 
 OPERATOR: Final = OperatorEmulation(
     dialect=DIALECT,
@@ -21,5 +14,6 @@ OPERATOR: Final = OperatorEmulation(
     reconcile=reconcile,
     build_action_event=build_action_event,
     host_suffix=rf"-{ROLE}-0-\d{{1,9}}",
-    prerequisite=PrerequisiteEmulation(admit=admit_runtime, find=find_runtime, require=require_runtime),
+    admit_prerequisite=admit_runtime,
+    find_prerequisite=find_runtime,
 )

@@ -33,7 +33,7 @@ PodFailurePolicyRule action:string onExitCodes:ExitCodes onPodConditions:[PodCon
 ExitCodes containerName:string operator:string values:[int32]
 PodConditionPattern status:string type:string
 Success rules:[SuccessRule]
-SuccessRule succeededCount:int32 succeededIndexes:string
+SuccessRule succeededIndexes:string
 """
 
 _SCHEMA: Final = ResourceSchema(
@@ -60,25 +60,15 @@ _NO_MPI: Final = (
 )
 
 
-def admit_job(manifest: Manifest) -> Manifest:
+def admit_job(manifest: Manifest, runtime: Manifest | None) -> Manifest:
     """Return a new TrainJob in its stored form: with defaults, but without the uid, version and times.
 
     Raises:
-        RequestRejected: If the embedded cluster does not support the job.
+        RequestRejected: If the embedded cluster does not support the job, or, as from Trainer's webhook, if
+            its training runtime is missing.
     """
     job = _SCHEMA.prune_object(manifest)
     _require_supported(job, manifest)
-    return job
-
-
-def find_runtime(job: Manifest) -> Key:
-    """Return the key of the training runtime of a job."""
-    reference, found = get_mapping(job, "spec", "runtimeRef"), get_mapping(job, "metadata")
-    return Key(get_text(reference, "kind"), get_text(found, "namespace"), get_text(reference, "name"))
-
-
-def require_runtime(job: Manifest, runtime: Manifest | None) -> None:
-    """Raise `RequestRejected`, as Trainer's webhook does, if the training runtime of a job is missing."""
     if runtime is None:
         reference = get_mapping(job, "spec", "runtimeRef")
         kind, name, group = (get_text(reference, key) for key in ("kind", "name", "apiGroup"))
@@ -86,6 +76,13 @@ def require_runtime(job: Manifest, runtime: Manifest | None) -> None:
         missing = f'{kind}.{group} "{name}" not found: specified {what} must be created before the TrainJob'
         error = build_invalid_error("spec.runtimeRef", reference, f"{missing} is created")
         raise RequestRejected(403, "Forbidden", f'admission webhook "{_WEBHOOK}" denied the request: {error}')
+    return job
+
+
+def find_runtime(job: Manifest) -> Key:
+    """Return the key of the training runtime of a job."""
+    reference, found = get_mapping(job, "spec", "runtimeRef"), get_mapping(job, "metadata")
+    return Key(get_text(reference, "kind"), get_text(found, "namespace"), get_text(reference, "name"))
 
 
 def admit_runtime(manifest: Manifest) -> Manifest:

@@ -81,10 +81,8 @@ class TrainJobSpec(OwnerJob):
     def is_success(self, completed: Collection[int]) -> bool:
         """True if the completed indexes satisfy a rule of the success policy."""
         for rule in self.success_rules:
-            ranges, count = parse_indexes(get_text(rule, "succeededIndexes")), get_int(rule, "succeededCount")
-            needed = set(chain.from_iterable(ranges or [range(self.nodes)]))
-            least = len(needed) if count is None else count
-            if completed and len(needed.intersection(completed)) >= least:
+            ranges = parse_indexes(get_text(rule, "succeededIndexes")) or ()
+            if set(chain.from_iterable(ranges)).issubset(completed):
                 return True
         return False
 
