@@ -96,12 +96,9 @@ class Moment:
 
     observed: dict[str, Any]
     now: datetime
-    job_ended: str
-    """``NodeSucceeded``, ``Failed``, ``gone`` or empty."""
-    blamed: frozenset[str]
-    """The causes of failed replicas until now: ``user``, ``infra``."""
-    outlived: bool
-    """True if each worker that wrote an error has succeeded since."""
+    job_ended: str  # ``NodeSucceeded``, ``Failed``, ``gone`` or empty.
+    blamed: frozenset[str]  # The causes of failed replicas until now: ``user``, ``infra``.
+    outlived: bool  # True if each worker that wrote an error has succeeded since.
 
 
 @dataclass

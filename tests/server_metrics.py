@@ -9,8 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backend_plugin.shell.metrics import CounterMetric, Metrics
 
-Sample = tuple[str, tuple[tuple[str, str], ...]]
-"""The name of a time series, and its labels in order."""
+Sample = tuple[str, tuple[tuple[str, str], ...]]  # The name of a time series, and its labels in order.
 
 
 def list_metrics() -> list[MetricWrapperBase]:

@@ -31,14 +31,11 @@ Manifest = Mapping[str, Any]
 class World:
     """The stored objects, and the state of the operator."""
 
-    spec: Manifest
-    """The job manifest of every `create`, with its metadata."""
-    bound: bool
-    """True if pods are bound to a node, and therefore terminate after a delay."""
+    spec: Manifest  # The job manifest of every `create`, with its metadata.
+    bound: bool  # True if pods are bound to a node, and therefore terminate after a delay.
     now: datetime = BEGAN
     job: Manifest | None = None
-    cached: Manifest | None = None
-    """The job in the operator's cache."""
+    cached: Manifest | None = None  # The job in the operator's cache.
     pods: dict[str, Manifest] = field(default_factory=dict)
     services: dict[str, Manifest] = field(default_factory=dict)
     incarnations: dict[str, int] = field(default_factory=dict)
@@ -46,21 +43,14 @@ class World:
     """The start and completion times until now."""
     most_pods: int | None = None
     made: int = 0
-    uid: str = ""
-    """The uid of the last job."""
-    last_status: Manifest | None = None
-    """The status of the last deleted job."""
-    refused: tuple[Mapping[str, Any], ...] = ()
-    """API errors during this step."""
-    missing: tuple[str, ...] = ()
-    """Missing pods during this step."""
-    is_awake: bool = False
-    """True if an event requires a pass of the operator."""
-    is_retrying: bool = False
-    """True if the last pass failed, so that the operator may retry at any time."""
+    uid: str = ""  # The uid of the last job.
+    last_status: Manifest | None = None  # The status of the last deleted job.
+    refused: tuple[Mapping[str, Any], ...] = ()  # API errors during this step.
+    missing: tuple[str, ...] = ()  # Missing pods during this step.
+    is_awake: bool = False  # True if an event requires a pass of the operator.
+    is_retrying: bool = False  # True if the last pass failed, so that the operator may retry at any time.
     is_away: bool = False
-    is_quota_late: bool = False
-    """True if the quota still counts ended pods."""
+    is_quota_late: bool = False  # True if the quota still counts ended pods.
     is_stormy: bool = False
     """True if the operator creates and deletes pods without end, so that their number is unknown."""
     before: Manifest | None = None

@@ -14,8 +14,7 @@ from rig.control_plane import ControlPlane, Options
 from rig.propeller import IMAGE, PropellerOptions, RealPropeller
 from rig.real_cluster import RealCluster
 
-NOT_RUN = 75
-"""The exit status of a test run with skipped tests and without failures."""
+NOT_RUN = 75  # The exit status of a test run with skipped tests and without failures.
 HERE = Path(__file__).parent
 # test_backend_trains disconnects a node. If one process runs both groups, "cluster" must come first.
 LONG = (

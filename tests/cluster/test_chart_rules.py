@@ -29,8 +29,7 @@ DRY_RUN = ("", "pods", "create")
 # missing by discovery.
 FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io", "trainer.kubeflow.org"}
 
-Use = tuple[str, str, str]
-"""An API group, a resource and a verb."""
+Use = tuple[str, str, str]  # An API group, a resource and a verb.
 
 
 def permitted() -> set[Use]:

@@ -28,10 +28,8 @@ from backend_plugin.core import names
 
 TASKS, OPERATIONS = 1_500, 5_000
 AT_ONCE = 24
-BAD, WORSE = 0.03, 0.95
-"""The share of API requests with a fault, in normal periods and in bad ones."""
-SPELL, BETWEEN = 6, 24
-"""The duration of a bad and a normal period, in seconds."""
+BAD, WORSE = 0.03, 0.95  # The share of API requests with a fault, in normal periods and in bad ones.
+SPELL, BETWEEN = 6, 24  # The duration of a bad and a normal period, in seconds.
 FAULTS = (
     status(429, "TooManyRequests", Retry_After="1"),
     status(500, "InternalError"),
@@ -42,8 +40,7 @@ FAULTS = (
     ProxyFault(how=How.CUT),
     ProxyFault(how=How.TRUNCATE),
 )
-CUT_EVERY = 200
-"""The number of operations between two aborts of all connections."""
+CUT_EVERY = 200  # The number of operations between two aborts of all connections.
 GONE = status(410, "Expired", "too old resource version")
 ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"}
 NEVER_FAIL = ("get", "delete")
@@ -57,8 +54,7 @@ class End:
     """One way in which a task ends, and the terminal phase that Flyte must get for it."""
 
     phase: str
-    code: int | None = None
-    """The exit code of its only pod; None if it has no pod."""
+    code: int | None = None  # The exit code of its only pod; None if it has no pod.
     reason: str = ""
 
 
@@ -81,8 +77,7 @@ class LoadTasks:
         self._lock = threading.Lock()
         self.fresh = [caller.attempt(execution=f"f{number}") for number in range(TASKS)]
         self.living: list[CallerAttempt] = []
-        self.ended: dict[str, str] = {}
-        """The expected phase by execution, for jobs that have ended."""
+        self.ended: dict[str, str] = {}  # The expected phase by execution, for jobs that have ended.
         self.played: Counter[End] = Counter()
         self.wrong: list[str] = []
         self.raised: Counter[str] = Counter()

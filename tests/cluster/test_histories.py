@@ -54,8 +54,7 @@ EVICTED = {
 
 Manifest = dict[str, Any]
 State = Mapping[str, Any]
-Step = tuple[str, str]
-"""What happens, and to which replica, such as `worker-0`; empty for the job."""
+Step = tuple[str, str]  # What happens, and to which replica, such as `worker-0`; empty for the job.
 
 pytestmark = pytest.mark.timeout(900)
 

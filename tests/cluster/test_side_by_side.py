@@ -58,10 +58,8 @@ pytestmark = pytest.mark.timeout(400)
 class Compared:
     """The executions of all scenarios."""
 
-    pairs: Mapping[str, Pair]
-    """The executions by scenario."""
-    calls: Sequence[Call]
-    """The API requests during the scenarios."""
+    pairs: Mapping[str, Pair]  # The executions by scenario.
+    calls: Sequence[Call]  # The API requests during the scenarios.
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,7 @@ pytestmark = pytest.mark.timeout(1200)
 TRAINJOBS = trainer.TRAINJOBS.format(NAMESPACE)
 
 
-ROUNDS = 8
-"""The drains of one job in the soak tier."""
+ROUNDS = 8  # The drains of one job in the soak tier.
 SETTINGS = {"kfpytorch": {"dialect": "trainjob", "max-disruptions": 2 * ROUNDS}}
 
 

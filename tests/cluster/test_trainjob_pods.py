@@ -136,8 +136,7 @@ GANG = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
-FOLDER = Path("/data")
-"""The folder of all volumes, which no simulated pod mounts."""
+FOLDER = Path("/data")  # The folder of all volumes, which no simulated pod mounts.
 LOADERS = ("dataset-initializer-0", "model-initializer-0")
 
 

@@ -40,8 +40,7 @@ class Found:
     path: str
     theirs: Any
     ours: Any
-    job: Json
-    """Our complete job."""
+    job: Json  # Our complete job.
 
     def __str__(self) -> str:
         return f"{self.case['id']}: {self.path}: theirs {self.theirs!r}, ours {self.ours!r}"

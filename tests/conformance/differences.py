@@ -205,10 +205,8 @@ def native_sidecar(found: Found) -> bool:
 class Difference:
     """A field that differs intentionally."""
 
-    path: str
-    """Pattern of the path: `*` matches anything; brackets contain names."""
-    applies: Predicate
-    """The condition beyond the path."""
+    path: str  # Pattern of the path: `*` matches anything; brackets contain names.
+    applies: Predicate  # The condition beyond the path.
 
     def explains(self, found: Found) -> bool:
         return fnmatchcase(found.path, self.path.replace("[", "[[]")) and self.applies(found)

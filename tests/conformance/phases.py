@@ -45,8 +45,7 @@ class GoPhase:
     """The phases that both plugins derive from one job."""
 
     case: Json
-    theirs: str
-    """The phase of the Go plugin, or the text of its error."""
+    theirs: str  # The phase of the Go plugin, or the text of its error.
     ours: Json
 
     @property

@@ -9,8 +9,7 @@ from kubernetes_messages import varint
 from serving import ASYNC, CONTAINER, build_creation
 
 Build = Callable[[int], dict[str, Any]]
-Request = tuple[str, bytes]
-"""The method and the message of a call."""
+Request = tuple[str, bytes]  # The method and the message of a call.
 
 _ROLES = {"workerReplicas": {"replicas": 1}, "masterReplicas": {"replicas": 1}}
 

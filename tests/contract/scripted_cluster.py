@@ -54,27 +54,20 @@ class ScriptedCluster:
     calls: list[str] = field(default_factory=list)
     awaited: list[str] = field(default_factory=list)
     """The names of the patches and deletions that a caller waits for."""
-    away: bool = False
-    """All requests raise `ClusterUnavailable`."""
+    away: bool = False  # All requests raise `ClusterUnavailable`.
     slow: asyncio.Event = field(default_factory=build_set_event)
     """While it is clear, requests wait before they are processed."""
     late: asyncio.Event = field(default_factory=build_set_event)
     """While it is clear, requests are processed, and their responses wait."""
-    deaf: bool = False
-    """Changes are not sent, as with a watch that hangs."""
-    blind: bool = False
-    """Pods may not be listed."""
+    deaf: bool = False  # Changes are not sent, as with a watch that hangs.
+    blind: bool = False  # Pods may not be listed.
     refusal: Exception | None = None
     may_not_stop: Exception | None = None
     templates: list[Manifest] = field(default_factory=list)
-    written: dict[str, list[LogLine]] = field(default_factory=dict)
-    """The log lines by pod."""
-    ended: set[str] = field(default_factory=set)
-    """The pods that write no more lines."""
-    reading: int = 0
-    """The number of logs that are being read."""
-    torn: bool = False
-    """Logs break off after their first line."""
+    written: dict[str, list[LogLine]] = field(default_factory=dict)  # The log lines by pod.
+    ended: set[str] = field(default_factory=set)  # The pods that write no more lines.
+    reading: int = 0  # The number of logs that are being read.
+    torn: bool = False  # Logs break off after their first line.
     foreign: list[Job] = field(default_factory=list)
     runtimes: list[Runtime] = field(default_factory=list)
     owners: dict[tuple[str, str], OwnerReference] = field(default_factory=dict)

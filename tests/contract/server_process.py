@@ -31,8 +31,7 @@ class Serving:
     process: "subprocess.Popen[bytes]"
     state: Path
     log: Path
-    info: dict[str, Any]
-    """The content of ``server.json``."""
+    info: dict[str, Any]  # The content of ``server.json``.
 
     def __post_init__(self) -> None:
         self.endpoint, self.token = str(self.info["endpoint"]), str(self.info["token"])

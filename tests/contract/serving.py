@@ -63,8 +63,7 @@ def build_creation(attempt: int = 0, execution: str = "f1", **fields: Any) -> ad
 class Served:
     cluster: ScriptedCluster
     parts: ServerParts
-    front: RpcMiddleware
-    """The middleware of the services for users."""
+    front: RpcMiddleware  # The middleware of the services for users.
     port: int
     channel: grpc.aio.Channel
     store: Path

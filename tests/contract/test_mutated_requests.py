@@ -49,8 +49,7 @@ INTEGERS: Final = (0, 1, -1, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2
 DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
 # The depth that protobuf still parses; `bottomless` exceeds it.
 DEPTH = 25
-FIXED64: Final = 1
-"""The wire type of a double."""
+FIXED64: Final = 1  # The wire type of a double.
 
 
 def _field(number, content):
@@ -253,8 +252,7 @@ async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, capl
 # ---- large requests of one author
 
 
-SIZES = (240 * 2**10, 1_000_000)
-"""One size below the limit of every part, and one that exceeds most limits."""
+SIZES = (240 * 2**10, 1_000_000)  # One size below the limit of every part, and one that exceeds most limits.
 LONGEST_MS = 500
 """The limit for one iteration of the event loop, in CPU time of its thread to exclude other load.
 

@@ -32,8 +32,7 @@ from backend_plugin.cli.propeller_emulator import (
 from propeller.wire import Wire
 
 _TICK: Final = 0.02
-_RESYNC: Final = 0.2
-"""The polling interval in seconds; propeller's minimum is 5."""
+_RESYNC: Final = 0.2  # The polling interval in seconds; propeller's minimum is 5.
 _ORDER: Final = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
 # All other phases require a message. The message of RUNNING is never published.
 _WORDLESS: Final = frozenset({"QUEUED", "RUNNING", "SUCCEEDED"})
@@ -47,11 +46,9 @@ class Aborted(Exception):
 @dataclass
 class Attempt:
     number: int
-    meta: bytes | None = None
-    """None until CreateTask has returned."""
+    meta: bytes | None = None  # None until CreateTask has returned.
     shown: list[ReportedPhase] = field(default_factory=list)
-    reached: int = 0
-    """The position of the last phase, in the order of phases."""
+    reached: int = 0  # The position of the last phase, in the order of phases.
 
     @property
     def phases(self) -> list[str]:
@@ -64,14 +61,12 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    phase: str
-    """SUCCEEDED, FAILED or ABORTED."""
+    phase: str  # SUCCEEDED, FAILED or ABORTED.
     attempts: Sequence[Attempt]
     outputs: Mapping[str, Any]
     code: str
     error: str
-    violations: Sequence[str]
-    """Violations of the connector protocol."""
+    violations: Sequence[str]  # Violations of the connector protocol.
 
     @property
     def last(self) -> Attempt:
@@ -84,8 +79,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
     def __init__(self, wire: Wire, task: PythonTask, node: TaskNode) -> None:
         self.node = node
         self.attempts: list[Attempt] = []
-        self.calls: list[str] = []
-        """The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`."""
+        self.calls: list[str] = []  # The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`.
         self._wire = wire
         self._task = task
         self._violations: list[str] = []

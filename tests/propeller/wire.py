@@ -9,8 +9,7 @@ import yaml
 from flyteidl.admin import agent_pb2
 from flyteidl.service import agent_pb2_grpc
 
-DEADLINE: Final = 10.0
-"""Propeller's own timeout for a call, in seconds."""
+DEADLINE: Final = 10.0  # Propeller's own timeout for a call, in seconds.
 CONNECTOR: Final = yaml.safe_load(
     (Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml").read_text()
 )

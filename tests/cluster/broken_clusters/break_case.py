@@ -23,14 +23,11 @@ from broken_clusters.cluster_changes import BreakCase
 class Break:
     """Problems of one cluster, and the findings that the doctor reports for them."""
 
-    finds: Mapping[str, str]
-    """A part of the expected remedy, by the id of the check."""
+    finds: Mapping[str, str]  # A part of the expected remedy, by the id of the check.
     there: Callable[[str], Sequence[Manifest]] = lambda _: ()
     """Return the objects to create in a namespace, with their status if they have one."""
-    platform: Mapping[str, Any] = field(default_factory=dict)
-    """Flyte's plugin settings."""
-    request: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of `build_request`."""
+    platform: Mapping[str, Any] = field(default_factory=dict)  # Flyte's plugin settings.
+    request: Mapping[str, Any] = field(default_factory=dict)  # Further arguments of `build_request`.
     around: Callable[[BreakCase], contextlib.AbstractContextManager[Mapping[str, Any] | None]] = lambda _: (
         contextlib.nullcontext()
     )

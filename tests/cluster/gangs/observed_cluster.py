@@ -27,12 +27,9 @@ class Snapshot:
     """The pods of the cluster that have a node and have not ended, at one time."""
 
     at: float
-    held: Mapping[str, int]
-    """The GPUs that pods and placeholder pods hold, by job."""
-    placed: Mapping[str, int]
-    """The number of replicas by job."""
-    bound: frozenset[str]
-    """The names of the pods."""
+    held: Mapping[str, int]  # The GPUs that pods and placeholder pods hold, by job.
+    placed: Mapping[str, int]  # The number of replicas by job.
+    bound: frozenset[str]  # The names of the pods.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +47,12 @@ class ObservedCluster:
     """Records each change, because a state may last for less than one poll."""
 
     api: Api
-    has_workloads: bool
-    """True if Kueue admits the jobs."""
-    seconds: int
-    """The duration of the watches."""
+    has_workloads: bool  # True if Kueue admits the jobs.
+    seconds: int  # The duration of the watches.
     history: list[Snapshot] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pods: dict[str, Any] = field(default_factory=dict)
-    _current: dict[str, Report] = field(default_factory=dict)
-    """The last report about each object by uid."""
+    _current: dict[str, Report] = field(default_factory=dict)  # The last report about each object by uid.
     _earlier: list[Report] = field(default_factory=list)
 
     def start(self) -> None:

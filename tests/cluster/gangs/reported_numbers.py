@@ -15,8 +15,7 @@ from rig.caller import CallerAttempt
 from gangs.observed_cluster import NODES, ObservedCluster
 from gangs.scheduler_clusters import GPU
 
-_SKEW: Final = 4
-"""Seconds by which an object may be observed later than a scheduler or the server counts it."""
+_SKEW: Final = 4  # Seconds by which an object may be observed later than a scheduler or the server counts it.
 _AMOUNTS: Final = re.compile(
     r"(?P<replica>[\w-]+: )?waiting for (?P<lacks>\d+) nvidia\.com/gpu in (?P<place>the cluster|queue \S+)"
     r": (?P<asked>\d+) requested"
@@ -38,25 +37,18 @@ class Job:
 
     attempt: CallerAttempt
     replicas: int
-    fewest: int
-    """The number of replicas that must be placed together."""
-    gpus: int
-    """GPUs per replica."""
-    end: str
-    """``SUCCEEDED``, ``FAILED`` or ``deleted``."""
-    seconds: float
-    """The time until its end, since it runs or, for a deletion, since its creation."""
+    fewest: int  # The number of replicas that must be placed together.
+    gpus: int  # GPUs per replica.
+    end: str  # ``SUCCEEDED``, ``FAILED`` or ``deleted``.
+    seconds: float  # The time until its end, since it runs or, for a deletion, since its creation.
     created: float
     phases: list[str] = field(default_factory=list)
     message: str = ""
     running: float = 0
-    is_ordered: bool = False
-    """True if its end has been ordered."""
+    is_ordered: bool = False  # True if its end has been ordered.
     ended: float = 0
-    partly: float = 0
-    """The time since which only a part of the gang is placed."""
-    is_complete: bool = False
-    """True if the gang was placed once."""
+    partly: float = 0  # The time since which only a part of the gang is placed.
+    is_complete: bool = False  # True if the gang was placed once.
 
 
 @dataclass(frozen=True)
@@ -73,10 +65,8 @@ class NumberComparison:
     """Compares claims and counts the compared numbers."""
 
     cluster: ObservedCluster
-    counts_all: bool
-    """True if the queue of the platform counts all replicas of an elastic job."""
-    compared: Counter[str] = field(default_factory=Counter)
-    """The number of compared numbers by kind."""
+    counts_all: bool  # True if the queue of the platform counts all replicas of an elastic job.
+    compared: Counter[str] = field(default_factory=Counter)  # The number of compared numbers by kind.
 
     def iter_violations(self, claim: Claim) -> Iterator[tuple[str, str]]:
         """Yield the kind of each wrong number of a claim, and a description."""

@@ -25,8 +25,7 @@ QUEUES: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS: Final = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
 _IDENTITY: Final = "kfpytorch.flyte.org/job"
 _PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
-_TRIES: Final = 6
-"""The limit for timeouts of one call in a row, on a machine that other programs use."""
+_TRIES: Final = 6  # The limit for timeouts of one call in a row, on a machine that other programs use.
 
 
 @dataclass(kw_only=True)

@@ -17,8 +17,7 @@ from rig.process import Process, wait_for
 
 GPU: Final = "nvidia.com/gpu"
 NAMESPACE: Final = "gangs"
-LIMIT: Final = 8
-"""The GPU limit of the smaller queue."""
+LIMIT: Final = 8  # The GPU limit of the smaller queue.
 _ROOM: Final = {"cpu": "100", "memory": "500Gi"}
 GANGED: Final = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
 """With this flag, the training operator creates a PodGroup for every job."""
@@ -40,16 +39,12 @@ class Platform:
     """The configuration of an admin: a cluster and the gang settings."""
 
     ground: str
-    gang: Mapping[str, str]
-    """The section `kfpytorch.gang` of the settings."""
-    smaller: str = ""
-    """The queue with half of the GPUs."""
+    gang: Mapping[str, str]  # The section `kfpytorch.gang` of the settings.
+    smaller: str = ""  # The queue with half of the GPUs.
     alone: Mapping[str, Any] = field(default_factory=dict)
     """The pod template with which the same scheduler schedules pods one by one."""
-    like: str = ""
-    """The platform that detection selects, if the settings leave it to detection."""
-    shows: Sequence[dict[str, Any]] = ()
-    """Objects of the cluster by which the scheduler is detected."""
+    like: str = ""  # The platform that detection selects, if the settings leave it to detection.
+    shows: Sequence[dict[str, Any]] = ()  # Objects of the cluster by which the scheduler is detected.
 
     @property
     def settings(self) -> Mapping[str, Any]:

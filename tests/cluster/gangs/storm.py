@@ -21,12 +21,10 @@ from gangs.scene import Scene
 
 JOBS: Final = 40
 _TICK: Final = 0.5
-_ALL_SECONDS: Final = 900
-"""The time in which all jobs must have ended; an idle machine needs 100 s."""
+_ALL_SECONDS: Final = 900  # The time in which all jobs must have ended; an idle machine needs 100 s.
 _STALLED: Final = 150
 """Seconds in which a phase or the bound pods must change. A member of a gang waits with a node for 60 s."""
-_PARTLY: Final = 15
-"""Seconds in which the pods of a gang are bound one after the other."""
+_PARTLY: Final = 15  # Seconds in which the pods of a gang are bound one after the other.
 _AFTERWARDS: Final = 45
 """Seconds after the end of a job in which its pods must have ended; 30 of them are for the outputs."""
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"})
@@ -42,14 +40,11 @@ class Storm:
 
     scene: Scene
     random: Random
-    counts_all: bool
-    """True if the queue of the platform counts all replicas of an elastic job."""
+    counts_all: bool  # True if the queue of the platform counts all replicas of an elastic job.
     jobs: list[Job] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    violations: dict[str, str] = field(default_factory=dict)
-    """The first violation of each kind by job."""
-    compared: Counter[str] = field(default_factory=Counter)
-    """The number of compared numbers by kind."""
+    violations: dict[str, str] = field(default_factory=dict)  # The first violation of each kind by job.
+    compared: Counter[str] = field(default_factory=Counter)  # The number of compared numbers by kind.
     _cluster: ObservedCluster = field(init=False)
     _changed: float = field(default_factory=time.time)
     """The time of the last change of a phase or of the bound pods."""

@@ -25,14 +25,10 @@ class Run:
     execution: RealExecution
     until_abort: Sequence[RecordedPhase] | None = None
     """The events until we aborted it; None if it was not aborted."""
-    aborted: float = 0
-    """The time of the abort, by `time.monotonic`."""
-    gone_after: float | None = None
-    """The seconds from the abort until all its objects were deleted."""
-    calls: Sequence[Call] = ()
-    """All API requests that name the execution, after its end."""
-    running: int = 0
-    """The number of pods that still run after the end."""
+    aborted: float = 0  # The time of the abort, by `time.monotonic`.
+    gone_after: float | None = None  # The seconds from the abort until all its objects were deleted.
+    calls: Sequence[Call] = ()  # All API requests that name the execution, after its end.
+    running: int = 0  # The number of pods that still run after the end.
 
     @property
     def has_ended(self) -> bool:

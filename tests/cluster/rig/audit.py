@@ -15,16 +15,11 @@ _BEGUN: Final = "ResponseStarted"
 class Call:
     user: str
     verb: str
-    group: str
-    """The API group of the resource; empty for core/v1."""
-    resource: str
-    """The resource, with its subresource if there is one: `pods/status`."""
-    name: str
-    """The name of the object; empty for requests about several objects."""
-    at: str
-    """The time at which the request arrived, RFC 3339."""
-    status: int
-    """The HTTP status of the response."""
+    group: str  # The API group of the resource; empty for core/v1.
+    resource: str  # The resource, with its subresource if there is one: `pods/status`.
+    name: str  # The name of the object; empty for requests about several objects.
+    at: str  # The time at which the request arrived, RFC 3339.
+    status: int  # The HTTP status of the response.
 
     @property
     def is_read(self) -> bool:

@@ -26,8 +26,7 @@ class CallerAttempt:
     execution: str
     number: int
     prefix: str
-    meta: bytes = b""
-    """The job reference; empty until the task is created."""
+    meta: bytes = b""  # The job reference; empty until the task is created.
 
     @property
     def job(self) -> str:
@@ -50,14 +49,11 @@ class Shape:
     workers: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     run_policy: Mapping[str, Any] = field(default_factory=dict)
-    gpus: int = 0
-    """GPUs per replica."""
+    gpus: int = 0  # GPUs per replica.
     sidecar_cpu: str = ""
     """The CPU request of a native sidecar; empty if there is none. The trainer requests one CPU."""
-    init_cpu: str = ""
-    """The CPU request of an init container; empty if there is none."""
-    custom: Mapping[str, Any] = field(default_factory=dict)
-    """Further keys of the `custom` field."""
+    init_cpu: str = ""  # The CPU request of an init container; empty if there is none.
+    custom: Mapping[str, Any] = field(default_factory=dict)  # Further keys of the `custom` field.
 
 
 _AGAIN: Final = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}

@@ -65,10 +65,8 @@ class Options:
 
     controllers: bool = True
     """Run kube-controller-manager: garbage collection, namespace deletion and node lifecycle."""
-    api_server: Sequence[str] = ()
-    """Further flags."""
-    controller_manager: Sequence[str] = ()
-    """Further flags."""
+    api_server: Sequence[str] = ()  # Further flags.
+    controller_manager: Sequence[str] = ()  # Further flags.
     without_nodes: Sequence[str] = (
         f"--advertise-address={HERE}",
         "--endpoint-reconciler-type=none",
@@ -76,10 +74,8 @@ class Options:
         "--disable-admission-plugins=ServiceAccount",
     )
     """Flags of the API server for a cluster in which no pod connects to it; real nodes need others."""
-    place: Place = LOOPBACK
-    """The place in which the programs run."""
-    names: Sequence[str] = ()
-    """Further addresses and names in the certificate of the API server."""
+    place: Place = LOOPBACK  # The place in which the programs run.
+    names: Sequence[str] = ()  # Further addresses and names in the certificate of the API server.
 
 
 class ControlPlane:

@@ -18,8 +18,7 @@ CHARTS: Final = REPOSITORY / "charts"
 CHART: Final = CHARTS / "kfpytorch-backend"
 RELEASE: Final = "kfpytorch-backend"
 NAMESPACE: Final = "kfpytorch"
-NEXT: Final = "next"
-"""A second tag of the same image, for upgrades."""
+NEXT: Final = "next"  # A second tag of the same image, for upgrades.
 IMAGES: Final = tuple(
     f"{RELEASE}:{tag}" for tag in (yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"], NEXT)
 )

@@ -21,8 +21,7 @@ from rig.tools import tool
 MPI: Final = "rn.local/mpi:1"
 PAUSE: Final = "rn.local/pause:1"
 PYTHON: Final = "rn.local/python:1"
-PROBE: Final = "/rig/probe"
-"""The path of the program `probe` in every image except the sandbox image."""
+PROBE: Final = "/rig/probe"  # The path of the program `probe` in every image except the sandbox image.
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 # Without nsswitch.conf, names in /etc/hosts would first be looked up in the cluster's DNS.
 _FILES: Final = {

@@ -22,10 +22,8 @@ The webhook for pods is left out, so that pods can be created while Kueue does n
 """
 
 
-OLDER: Final = "kueue"
-"""Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1."""
-NEWER: Final = "kueue-0.19"
-"""Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later."""
+OLDER: Final = "kueue"  # Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1.
+NEWER: Final = "kueue-0.19"  # Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later.
 PYTORCHJOBS: Final = "kubeflow.org/pytorchjob"
 TRAINJOBS: Final = "trainer.kubeflow.org/trainjob"
 

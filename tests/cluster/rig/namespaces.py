@@ -17,8 +17,7 @@ from rig.process import LOOPBACK, Place, Process
 from rig.tools import tool
 
 PODS: Final = "10.77.0.0/16"
-GATEWAY: Final = "10.77.0.1"
-"""The address of the hub in the network of nodes and pods."""
+GATEWAY: Final = "10.77.0.1"  # The address of the hub in the network of nodes and pods.
 _PREFIX: Final = 16
 _ALL: Final = "0.0.0.0"
 _UPLINK: Final = "up0"
@@ -40,11 +39,9 @@ _KERNEL: Final = (
 class Hub:
     """The namespaces in which the control plane runs."""
 
-    name: str
-    """The name of the link from this machine, and of the cgroups."""
+    name: str  # The name of the link from this machine, and of the cgroups.
     place: Place
-    process: Process
-    """The process that ends all namespaces when it ends."""
+    process: Process  # The process that ends all namespaces when it ends.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +49,9 @@ class Station:
     """The namespaces in which one node runs."""
 
     number: int
-    address: str
-    """The address of the node in the network of the hub and the pods."""
+    address: str  # The address of the node in the network of the hub and the pods.
     place: Place
-    cable: str
-    """The hub's end of the link to the node."""
+    cable: str  # The hub's end of the link to the node.
     cgroup: str
 
 

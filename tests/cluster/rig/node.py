@@ -14,8 +14,7 @@ from rig.tools import tool
 # /run is private to each node. The path of the test folder can be too long for a socket.
 _SOCKET: Final = "/run/containerd/containerd.sock"
 _ZONE: Final = "cluster.local"
-_NAMESPACE: Final = "k8s.io"
-"""The containerd namespace of Kubernetes."""
+_NAMESPACE: Final = "k8s.io"  # The containerd namespace of Kubernetes.
 
 
 class Node:

@@ -13,10 +13,8 @@ from rig.process import Process
 from rig.tools import module_directory
 
 NAMESPACE: Final = "kubeflow"
-MODULE: Final = "training-operator"
-"""The version that runs in these tests, 1.9."""
-OLDER: Final = ("training-operator-1.7", "training-operator-1.8")
-"""Older versions, used only for their CRDs."""
+MODULE: Final = "training-operator"  # The version that runs in these tests, 1.9.
+OLDER: Final = ("training-operator-1.7", "training-operator-1.8")  # Older versions, used only for their CRDs.
 _MODULE: Final = "github.com/kubeflow/training-operator"
 HOOK: Final = "validator.training-operator.kubeflow.org"
 _SECRET: Final = "training-operator-webhook-cert"

@@ -31,12 +31,9 @@ T = TypeVar("T")
 class Place:
     """A place for programs, with the addresses of their servers."""
 
-    address: str = "127.0.0.1"
-    """The address at which this process reaches servers in the place."""
-    listen: str = "127.0.0.1"
-    """The address that servers must listen on to be reachable."""
-    holder: int = 0
-    """The id of the process that holds the namespaces; 0 for those of this process."""
+    address: str = "127.0.0.1"  # The address at which this process reaches servers in the place.
+    listen: str = "127.0.0.1"  # The address that servers must listen on to be reachable.
+    holder: int = 0  # The id of the process that holds the namespaces; 0 for those of this process.
 
     @property
     def is_apart(self) -> bool:

@@ -38,22 +38,18 @@ from rig.tools import tool
 PROJECT: Final = "project"
 DOMAIN: Final = "development"
 NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
-IMAGE: Final = "image:1"
-"""The image of tasks that do not name one."""
-_TERMINATED: Final = "termination-status"
-"""The label that propeller sets on a finished execution."""
+IMAGE: Final = "image:1"  # The image of tasks that do not name one.
+_TERMINATED: Final = "termination-status"  # The label that propeller sets on a finished execution.
 
 
 @dataclass(frozen=True, kw_only=True)
 class PropellerOptions:
-    connector: str = ""
-    """The `host:port` of the backend. If empty, Flyte's own plugin handles PyTorchJobs."""
+    connector: str = ""  # The `host:port` of the backend. If empty, Flyte's own plugin handles PyTorchJobs.
     domain: str = DOMAIN
     """The domain of the executions. Propellers that run at the same time need different domains."""
     plugins: Mapping[str, Any] = field(default_factory=dict)
     """Further sections of `plugins` in the configuration."""
-    store: Store | None = None
-    """The output store; None for a local folder."""
+    store: Store | None = None  # The output store; None for a local folder.
 
 
 @dataclass
@@ -62,10 +58,8 @@ class RealExecution:
 
     name: str
     task: PythonTask
-    outputs_at: str
-    """The path in the store that the end node of the workflow writes to."""
-    created: float
-    """The creation time of the FlyteWorkflow, in seconds since the epoch."""
+    outputs_at: str  # The path in the store that the end node of the workflow writes to.
+    created: float  # The creation time of the FlyteWorkflow, in seconds since the epoch.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +70,9 @@ class RecordedPhase:
     attempt: int
     phase: str
     reason: str
-    message: str
-    """The error message; empty without an error."""
-    kind: str
-    """The kind of the error, `USER` or `SYSTEM`."""
-    at: float
-    """The time of arrival, in seconds since the epoch."""
+    message: str  # The error message; empty without an error.
+    kind: str  # The kind of the error, `USER` or `SYSTEM`.
+    at: float  # The time of arrival, in seconds since the epoch.
 
 
 class Recorder(admin_pb2_grpc.AdminServiceServicer):

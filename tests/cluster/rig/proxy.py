@@ -70,8 +70,7 @@ class Proxy(ThreadedServer):
         self.befell: list[How] = []
         self.choose: Callable[[Mapping[str, str]], ProxyFault | None] = lambda _: None
         """Return the fault for a request with these query parameters, or None."""
-        self.skew = timedelta()
-        """The offset of the cluster's clocks from this machine."""
+        self.skew = timedelta()  # The offset of the cluster's clocks from this machine.
         self._session: aiohttp.ClientSession
 
     def __enter__(self) -> "Proxy":

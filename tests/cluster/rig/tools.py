@@ -50,12 +50,9 @@ class NoGo(Exception):
 class Component:
     """A Go module in `tests/cluster/tools`, and the programs that are built from it."""
 
-    module: str
-    """The folder of the module."""
-    programs: Mapping[str, str]
-    """The package of each program."""
-    flags: str = "-s -w"
-    """The flags of the linker."""
+    module: str  # The folder of the module.
+    programs: Mapping[str, str]  # The package of each program.
+    flags: str = "-s -w"  # The flags of the linker.
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property

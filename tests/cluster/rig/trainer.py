@@ -31,10 +31,8 @@ class _Manager:
     module: str
     crds: str
     webhooks: str
-    configuration: str
-    """The API version of the configuration."""
-    certificates: str
-    """The field of the configuration that enables own certificates."""
+    configuration: str  # The API version of the configuration.
+    certificates: str  # The field of the configuration that enables own certificates.
     selectors: Mapping[str, Mapping[str, Any]]
     """The object selector that the installation adds to the webhooks of a resource."""
 

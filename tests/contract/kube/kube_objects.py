@@ -8,8 +8,7 @@ from typing import Any
 
 from backend_plugin.embedded.objects import merge_patch
 
-Key = tuple[str, str, str, str]
-"""Group, plural, namespace, name."""
+Key = tuple[str, str, str, str]  # Group, plural, namespace, name.
 SPEC = {"pytorchReplicaSpecs", "runPolicy", "elasticPolicy", "nprocPerNode"}
 
 
@@ -47,12 +46,9 @@ class Objects:
     rests: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
     """The versions and the objects of later pages, by their `continue` tokens."""
     namespaces: dict[str, str] = field(default_factory=lambda: {"ns": "Active"})
-    quota: str = ""
-    """The message of an exceeded quota. Every creation fails with it."""
-    admission_scheduler: str = ""
-    """The scheduler that a webhook sets in every pod."""
-    manages_jobs: bool = False
-    """True if Kueue's webhook suspends PyTorchJobs with a queue."""
+    quota: str = ""  # The message of an exceeded quota. Every creation fails with it.
+    admission_scheduler: str = ""  # The scheduler that a webhook sets in every pod.
+    manages_jobs: bool = False  # True if Kueue's webhook suspends PyTorchJobs with a queue.
     on_create: Callable[[Key, Any], object] = lambda *_: None
     """Called with each object that a client has created, as a controller would receive it."""
     _versions: Any = field(default_factory=lambda: itertools.count(101))

@@ -36,14 +36,11 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
     status: dict[str, Any] | None = None
-    reset: str = ""
-    """Reset the connection ``before`` or ``after`` the request takes effect."""
+    reset: str = ""  # Reset the connection ``before`` or ``after`` the request takes effect.
     hang: float = 0.0
-    held: threading.Event | None = None
-    """The request waits until this event is set."""
+    held: threading.Event | None = None  # The request waits until this event is set.
     truncate: bool = False
-    first: Callable[[], None] | None = None
-    """Called before the response."""
+    first: Callable[[], None] | None = None  # Called before the response.
 
     def befalls(self, request: web.Request) -> bool:
         is_meant = (request.method, "watch" in request.query) == (self.method, self.watch)
@@ -64,19 +61,14 @@ class KubeServer(ThreadedServer):
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
         self.tokens: set[str] | None = None
         """The accepted bearer tokens, or other credentials with their scheme. None accepts all requests."""
-        self.forbidden: set[str] = set()
-        """Entries of the form ``verb plural``."""
+        self.forbidden: set[str] = set()  # Entries of the form ``verb plural``.
         self.asked: list[str] = []
         self.bodies: list[Any] = []
-        self.peers: list[str] = []
-        """The names in client certificates."""
+        self.peers: list[str] = []  # The names in client certificates.
         self.faults: list[Fault] = []
-        self.logs: dict[str, list[list[str]]] = {}
-        """The lines of successive responses for a log, by pod."""
-        self.protobuf = True
-        """Serve pods as protobuf to clients that accept it, as the real server does."""
-        self.muted: set[str] = set()
-        """The plurals for which watches stay open and send no data."""
+        self.logs: dict[str, list[list[str]]] = {}  # The lines of successive responses for a log, by pod.
+        self.protobuf = True  # Serve pods as protobuf to clients that accept it, as the real server does.
+        self.muted: set[str] = set()  # The plurals for which watches stay open and send no data.
         self._tls = tls
         self._port = 0
         self._changed = asyncio.Event()

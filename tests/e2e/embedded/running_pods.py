@@ -20,8 +20,7 @@ from backend_plugin.shell.cluster import LogRequest
 Manifest = dict[str, Any]
 Found = TypeVar("Found")
 
-PATIENCE = 20.0
-"""Seconds until a wait fails. Most waits take tenths of a second."""
+PATIENCE = 20.0  # Seconds until a wait fails. Most waits take tenths of a second.
 QUICK = RestartBackoff(first=0.05, most=0.1)
 NUMBERS = itertools.count()
 
