@@ -25,8 +25,7 @@ settings.load_profile("calm")
 UNIT = Path(__file__).parent / "unit"
 # A unit test takes less than a second. The margin is for generated cases on a busy machine with two cores.
 UNIT_SECONDS = 90
-# The soak profile runs 40 times as many cases.
-SOAK_SECONDS = 1200
+SOAK_SECONDS = 1200  # The soak profile runs 40 times as many cases.
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

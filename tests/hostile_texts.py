@@ -20,8 +20,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("backend_plugin", "kfpytorch_common", "flytekitplugins")
 _METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
 _REFERENCE = re.compile(rf"(\w+)\.({'|'.join(_METHODS)})\b")
-# A path through a pattern is one of its alternatives. More paths only repeat the same parts.
-_PATHS = 100
+_PATHS = 100  # A path through a pattern is one of its alternatives. More paths only repeat the same parts.
 # Repetitions are tested short, long, and longer than any bounded repetition.
 _LONG = 300
 _RUNS = "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"

@@ -199,8 +199,7 @@ class World:
         for step in while_down:
             self.do(step)
         self.is_away = False
-        # A restarted operator has an empty cache.
-        self.cached, self.is_awake = None, True
+        self.cached, self.is_awake = None, True  # A restarted operator has an empty cache.
 
     # ---- requests of the operator
 
@@ -262,8 +261,7 @@ class World:
 
     def _put_job(self, job: Manifest) -> None:
         if job != self.job:
-            # A write replaces the operator's copy, including its changes.
-            self.job = self.cached = job
+            self.job = self.cached = job  # A write replaces the operator's copy, including its changes.
             self.is_awake = True
 
     def _put_pod(self, pod: Manifest) -> None:

@@ -13,8 +13,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 FETCHED = re.compile(
     r"<(?:script|img|iframe|link rel=\"stylesheet\")[^>]*(?:src|href)=\"((?:https?:)?//[^\"]+)"
 )
-# Pages that the menu does not contain.
-OUTSIDE = re.compile(r"STYLE|docs/decisions/")
+OUTSIDE = re.compile(r"STYLE|docs/decisions/")  # Pages that the menu does not contain.
 
 
 @pytest.fixture(scope="module")

@@ -19,5 +19,4 @@ def mutate(tree, dice: random.Random, odd) -> None:
         other, name = dice.choice(places)
         holder[key] = deepcopy(other[name]) if isinstance(name, int) or name in other else None
     else:
-        # A copy: a later mutation may put the value into itself.
-        holder[key] = deepcopy(dice.choice(odd))
+        holder[key] = deepcopy(dice.choice(odd))  # A copy: a later mutation may put the value into itself.

@@ -104,8 +104,7 @@ def with_operator(operated):
 @pytest.fixture(scope="module")
 def plane(request):
     """The control plane that the module names in PLANE, or that with the training operator."""
-    plane: ControlPlane = request.getfixturevalue(getattr(request.module, "PLANE", "with_operator"))
-    return plane
+    return request.getfixturevalue(getattr(request.module, "PLANE", "with_operator"))
 
 
 @pytest.fixture(scope="session")

@@ -103,8 +103,7 @@ def _wait_again(life: Life) -> None:
 
 def test_server_uses_exactly_the_verbs_of_the_chart_rules(life):
     ended = life.running(Shape(workers=1))
-    # Creating the same task again reads the existing job.
-    life.caller.create(ended)
+    life.caller.create(ended)  # Creating the same task again reads the existing job.
     with pytest.raises(client.RequestFailed):  # Simulated nodes have no logs.
         list(client.get_job_logs(ended.job, namespace=NAMESPACE, server=life.state))
     life.caller.delete(ended)

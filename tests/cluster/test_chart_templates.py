@@ -95,8 +95,7 @@ def helm(programs, tmp_path):
 
 
 def values(case: str) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = yaml.safe_load((HERE / case / "values.yaml").read_text())
-    return content
+    return yaml.safe_load((HERE / case / "values.yaml").read_text())
 
 
 class Dumper(yaml.SafeDumper):

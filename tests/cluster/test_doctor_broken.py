@@ -48,8 +48,7 @@ def cluster_in_order(programs, tmp_path_factory):
 def run_doctor(plane: ControlPlane, *arguments: str) -> Mapping[str, Any]:
     options = ["--kubeconfig", str(plane.kubeconfig()), "--namespace", NAMESPACE, "--output", "json"]
     done = CliRunner().invoke(kfpytorch, ["doctor", *options, *arguments])
-    report: Mapping[str, Any] = json.loads(done.stdout)
-    return report
+    return json.loads(done.stdout)
 
 
 def test_healthy_cluster_has_no_findings(cluster_in_order):

@@ -29,8 +29,7 @@ def test_gang_starts_completely_or_waits_with_a_reason(scene, scenario):
     try:
         scenario(scene)
     finally:
-        # Clean up after failures, too.
-        scene.clear()
+        scene.clear()  # Clean up after failures, too.
 
 
 @pytest.fixture(scope="module")

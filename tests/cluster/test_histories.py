@@ -393,8 +393,7 @@ def kind(request):
 def plane(request, kind):
     """The control plane with the operator of this kind of job."""
     name = "with_trainer" if kind == "TrainJob" else "with_operator"
-    plane: ControlPlane = request.getfixturevalue(name)
-    return plane
+    return request.getfixturevalue(name)
 
 
 @pytest.mark.parametrize(

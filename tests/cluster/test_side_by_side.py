@@ -21,10 +21,8 @@ from rig.control_plane import BACKEND
 from rig.propeller import PropellerOptions, RealPropeller
 
 NAMESPACE = "side-by-side"
-# The default grace period is minutes long.
-SETTINGS = {"image-pull-backoff-grace-period": "10s"}
-# Propeller polls every five seconds; the rest is a reserve for a busy machine.
-A_POLL = 15
+SETTINGS = {"image-pull-backoff-grace-period": "10s"}  # The default grace period is minutes long.
+A_POLL = 15  # Propeller polls every five seconds; the rest is a reserve for a busy machine.
 FOLLOWED = {"pytorchjobs", "pods"}
 ENDS = {
     "it ends well": ["0 SUCCEEDED"],

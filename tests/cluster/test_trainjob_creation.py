@@ -17,8 +17,7 @@ DIALECTS = ("trainjob", "pytorchjob")
 TRAINJOBS, RUNTIMES = (path.format(NAMESPACE) for path in (trainer.TRAINJOBS, trainer.RUNTIMES))
 AT_ONCE = 20
 SHAPE = Shape(workers=1)
-# A create takes 10 to 100 ms, so most kills are between two of its requests.
-LONGEST_DELAY = 0.25
+LONGEST_DELAY = 0.25  # A create takes 10 to 100 ms, so most kills are between two of its requests.
 
 
 @pytest.fixture(scope="module")

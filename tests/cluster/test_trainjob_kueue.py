@@ -20,8 +20,7 @@ SETTINGS = {"kfpytorch": {"gang": {"scheduler": "kueue", "queue": "team"}}}
 
 @pytest.fixture(scope="module", params=[kueue.OLDER, kueue.NEWER])
 def release(request):
-    found: str = request.param
-    return found
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +78,7 @@ def test_cancelled_job_stays_failed_and_releases_its_quota(plane, caller, served
     caller.wait_for(second, "RUNNING")
     caller.succeeded(second)
     caller.wait_for(second, "SUCCEEDED")
-    # Kueue resumes any admitted job, and the quota is free again.
-    time.sleep(5)
+    time.sleep(5)  # Kueue resumes any admitted job, and the quota is free again.
     assert not list_pods(plane, first)
     assert caller.get(first).phase == "FAILED"
 

@@ -95,8 +95,7 @@ def trained(plane, served):
         plane.admin.apply(runtime)
     done = run_command(*run_program("train"), plane.kubeconfig(), SDK_NAMESPACE)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_sdk_job_is_listed_and_cannot_be_cancelled(plane, served, trained):

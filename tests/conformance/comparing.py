@@ -26,8 +26,7 @@ NAMED = {
 }
 UNORDERED = {"tolerations"}
 EMPTY: Sequence[Any] = (None, {}, [], "")
-# Fields in which an empty object has a meaning.
-MEANT = {"emptyDir"}
+MEANT = {"emptyDir"}  # Fields in which an empty object has a meaning.
 # Mappings in which an empty text is a value.
 TEXTS = {"labels", "annotations", "nodeSelector", "matchLabels"}
 

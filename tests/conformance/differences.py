@@ -118,8 +118,7 @@ def role(found: Found) -> Json:
     name = "masterReplicas" if ".Master." in found.path else "workerReplicas"
     spec = either(found.case["template"].get("custom", {}), name)
     spec = spec.get("common", spec) if isinstance(spec, Mapping) else {}
-    resources: Json = spec.get("resources", {})
-    return resources
+    return spec.get("resources", {})
 
 
 def role_asks_for_less(found: Found) -> bool:

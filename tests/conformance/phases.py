@@ -50,8 +50,7 @@ class GoPhase:
 
     @property
     def phase(self) -> str:
-        phase: str = self.ours["phase"]
-        return phase
+        return self.ours["phase"]
 
     @property
     def true(self) -> set[str]:
@@ -60,8 +59,7 @@ class GoPhase:
 
     @property
     def conditions(self) -> list[Json]:
-        conditions: list[Json] = self.case["job"].get("status", {}).get("conditions") or []
-        return conditions
+        return self.case["job"].get("status", {}).get("conditions") or []
 
     @property
     def has_run(self) -> bool:

@@ -350,8 +350,7 @@ def test_events_and_command_output_contain_no_control_characters():
         *tables.format_verdict("FAILED", "", job.verdict),
         *inspect_commands._format_events(job),
     ]
-    # A table cuts its last column at the width of the terminal.
-    text = click.unstyle("\n".join(lines))
+    text = click.unstyle("\n".join(lines))  # A table cuts its last column at the width of the terminal.
     assert text.count(SHOWN[:20]) == 4
     assert printable.escape(text) == text
 

@@ -47,8 +47,7 @@ TEXTS: Final = (
 HUGE: Final = "y" * 100_000
 INTEGERS: Final = (0, 1, -1, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
 DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
-# The depth that protobuf still parses; `bottomless` exceeds it.
-DEPTH = 25
+DEPTH = 25  # The depth that protobuf still parses; `bottomless` exceeds it.
 FIXED64: Final = 1  # The wire type of a double.
 
 
@@ -183,8 +182,7 @@ class Sender:
         resource = await self.get(meta)
         phase = TaskExecution.Phase.Name(resource.phase)
         self.came_to[phase] += 1
-        # A mutated prefix may equal that of another task, which may have ended.
-        assert phase != "UNDEFINED"
+        assert phase != "UNDEFINED"  # A mutated prefix may equal that of another task, which may have ended.
         assert resource.message
         await self.send("GetTask", self.forged(_get(meta)))
         await self.send("DeleteTask", self.forged(_delete(meta)))

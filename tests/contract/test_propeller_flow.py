@@ -128,8 +128,7 @@ def test_retryable_failure_is_deleted_and_retried_until_the_limit(tmp_path):
     assert reports[-1] == NodeFailed(code="RetriesExhausted|TaskFailedWithError", message=message)
     ids = [each.task_execution_metadata.task_execution_id for each in scripted.created]
     assert [each.retry_attempt for each in ids] == [0, 1]
-    # The last attempt is not deleted.
-    assert scripted.deleted == [b"0"]
+    assert scripted.deleted == [b"0"]  # The last attempt is not deleted.
 
 
 def test_failed_create_is_reported_and_deletes_no_task(tmp_path):

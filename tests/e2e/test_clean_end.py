@@ -22,8 +22,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 ROUGH, EAGER = SCRIPTS / "rough.py", SCRIPTS / "eager_flow.py"
 RANKS = 4
 TASKS = ("nodes", "node", "replicas")
-# One run with nodes and one with replicas.
-FEW, MANY = (0, 2), (1, *range(3, 100))
+FEW, MANY = (0, 2), (1, *range(3, 100))  # One run with nodes and one with replicas.
 
 
 def start(pyflyte: Pyflyte, seed: int) -> Any:

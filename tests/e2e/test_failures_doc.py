@@ -69,8 +69,7 @@ def test_each_program_of_the_page_has_an_output():
 )
 def test_page_shows_the_real_output_of_each_program(pyflyte, folder, name):
     ran = run_program(pyflyte, folder, name)
-    # The report fits on one screen.
-    assert len(ran.report) <= MOST_IN_REPORT
+    assert len(ran.report) <= MOST_IN_REPORT  # The report fits on one screen.
     assert len(ran.lines) < MOST_IN_ALL
     shown, real = SECTIONS[name]["output"], printed(ran)
     if os.environ.get("UPDATE"):

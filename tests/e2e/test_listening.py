@@ -31,8 +31,7 @@ def sockets(ran: Ran) -> tuple[list[str], list[str]]:
 def test_processes_of_a_local_run_listen_on_loopback_only(pyflyte, task, env):
     inside, outside = sockets(pyflyte.run(SCRIPT, task, timeout=150, **env))
 
-    # This includes the store of the process group.
-    assert inside
+    assert inside  # This includes the store of the process group.
     assert outside == []
 
 

@@ -23,8 +23,7 @@ def flood(lines: int) -> None:
     rank = os.environ["RANK"]
     for start in range(0, lines, 1000):
         block = "".join(f"rank {rank} line {number} end\n" for number in range(start, start + 1000))
-        # One write ends within a line, and the next write contains the rest.
-        sys.stdout.write(block[:-7])
+        sys.stdout.write(block[:-7])  # One write ends within a line, and the next write contains the rest.
         sys.stdout.flush()
         sys.stdout.write(block[-7:])
     sys.stdout.flush()

@@ -22,8 +22,7 @@ WAYS = {
 }
 NO_PROGRAMS = {"driver", "ranks"}
 NAMES = sorted({path.stem for path in PROGRAMS.glob("*.py")} - NO_PROGRAMS)
-# `make test` runs this program, and `make soak` runs all.
-QUICK = "data_loader"
+QUICK = "data_loader"  # `make test` runs this program, and `make soak` runs all.
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -89,8 +89,7 @@ def test_only_adapters_are_trained_saved_and_loaded(run, name):
 
 
 def test_qlora_needs_a_gpu(monkeypatch):
-    # The machine of the test may have a GPU.
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # The machine of the test may have a GPU.
     with pytest.raises(ConfigError) as refusal:
         sft("no/model", SAMPLES["sft"], Training(output_dir="out", lora=Lora(four_bits=True)))
     assert refusal.value.problems == (

@@ -72,5 +72,4 @@ def train_all(folder: Path, **env: str) -> dict[str, Any]:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return results
+    return json.loads(done.stdout.splitlines()[-1])

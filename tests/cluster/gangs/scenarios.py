@@ -199,8 +199,7 @@ def queue_stopped(scene: Scene) -> None:
     finally:
         scene.plane.admin.patch(path, {"spec": {"stopPolicy": "None"}})
         scene.plane.admin.patch(local, {"spec": {"stopPolicy": "None"}})
-    # A job that lost its admission may be admitted last, so delete the other one.
-    scene.caller.delete(other)
+    scene.caller.delete(other)  # A job that lost its admission may be admitted last, so delete the other one.
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 

@@ -13,8 +13,7 @@ from rig.process import wait_until
 from rig.propeller import RealExecution, RealPropeller, RecordedPhase, list_owned
 
 _PATIENCE: Final = 180
-# flytekit can translate workflows in only one thread at a time.
-_TRANSLATING: Final = Lock()
+_TRANSLATING: Final = Lock()  # flytekit can translate workflows in only one thread at a time.
 
 
 @dataclass(kw_only=True)

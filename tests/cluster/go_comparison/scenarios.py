@@ -24,8 +24,7 @@ from go_comparison.platforms import Pair, Run, Sides
 Act: TypeAlias = Callable[[Api, Manifest], None]
 _HERE: Final = Path(__file__).parents[1]
 _ROLE: Final = "training.kubeflow.org/replica-type"
-# Pods that live shorter than the operator can observe are not part of the comparison.
-_LIFE: Final = 2
+_LIFE: Final = 2  # Pods that live shorter than the operator can observe are not part of the comparison.
 _PATIENCE: Final = 120
 # The duration of two polls: a side that has reported nothing by then reports nothing at all.
 _SILENCE: Final = 12

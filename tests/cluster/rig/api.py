@@ -115,8 +115,7 @@ class Api:
 
     def items(self, path: str, **selectors: str) -> Sequence[Manifest]:
         """Return the objects of a list, filtered by query parameters such as `labelSelector="a=b"`."""
-        listed: list[Manifest] = self._decode(self.request("GET", path, params=selectors))["items"]
-        return listed
+        return self._decode(self.request("GET", path, params=selectors))["items"]
 
     def delete(self, path: str) -> None:
         """Delete an object, if it exists."""
@@ -146,8 +145,7 @@ class Api:
     @staticmethod
     def _decode(answer: httpx.Response) -> Manifest:
         assert answer.is_success, f"{answer.request.method} {answer.request.url}: {answer.text}"
-        content: Manifest = answer.json()
-        return content
+        return answer.json()
 
 
 def manifests(file: Path) -> Sequence[Manifest]:

@@ -29,8 +29,7 @@ class Call:
 
 def calls(plane: ControlPlane) -> Sequence[Call]:
     """Return all requests of propeller and the backend until now, in order of arrival."""
-    # The last line may be incomplete.
-    written = plane.audit.read_text().rpartition("\n")[0].splitlines()
+    written = plane.audit.read_text().rpartition("\n")[0].splitlines()  # The last line may be incomplete.
     return sorted(_calls(map(json.loads, written)), key=lambda each: each.at)
 
 

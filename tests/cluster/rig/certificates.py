@@ -84,8 +84,7 @@ class ClusterAuthority:
         pair = CertificatePair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
         pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         plain = serialization.NoEncryption()
-        # The training operator reads only PKCS#1 keys.
-        form = serialization.PrivateFormat.TraditionalOpenSSL
+        form = serialization.PrivateFormat.TraditionalOpenSSL  # The training operator reads only PKCS#1 keys.
         pair.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
         pair.key.chmod(0o600)
         return pair

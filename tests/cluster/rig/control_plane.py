@@ -20,8 +20,7 @@ from rig.tools import tool
 
 HERE: Final = "127.0.0.1"
 _PORTS: Final = (16_384, 32_768)
-# Independent of the global generator, which a test may have seeded.
-_CHANCE: Final = random.SystemRandom()
+_CHANCE: Final = random.SystemRandom()  # Independent of the global generator, which a test may have seeded.
 _SERVICES: Final = "10.0.0.0/24"
 ADMIN: Final = "admin"
 PROPELLER: Final = "propeller"

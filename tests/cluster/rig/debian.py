@@ -86,8 +86,7 @@ def _download(folder: Path, names: Sequence[str]) -> None:
     download = ("-o", "APT::Sandbox::User=root", "download", *names)
     if _apt(folder, *download).returncode == 0:
         return
-    # The package lists are outdated or missing.
-    _apt(folder, "update")
+    _apt(folder, "update")  # The package lists are outdated or missing.
     tried = _apt(folder, *download)
     if tried.returncode != 0:
         raise NoPackages(f"apt-get cannot download the packages: {tried.stderr.strip()}")

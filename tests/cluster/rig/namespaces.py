@@ -83,8 +83,7 @@ def hub(folder: Path) -> Iterator[Hub]:
             try:
                 yield Hub(name=link, place=place, process=holder)
             finally:
-                # Kill instead of stopping, so that all processes inside end immediately.
-                holder.kill()
+                holder.kill()  # Kill instead of stopping, so that all processes inside end immediately.
 
 
 @contextlib.contextmanager

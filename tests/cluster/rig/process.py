@@ -21,8 +21,7 @@ _LONGEST_TICK: Final = 0.25
 _SLOWER: Final = 1.3
 """The factor between two polling intervals. Long waits poll rarely, to save the CPU for other processes."""
 _TAIL: Final = 4_000
-# The kernel kills a process immediately, but it may be busy with others before.
-_BURIAL: Final = 60
+_BURIAL: Final = 60  # The kernel kills a process immediately, but it may be busy with others before.
 _GRACE: Final = 5
 T = TypeVar("T")
 

@@ -104,8 +104,7 @@ class Proxy(ThreadedServer):
             self.befell.append(fault.how)
             return await self._befallen(request, fault)
         except aiohttp.ClientError:
-            # The API server is unavailable, so abort the connection of the client, too.
-            abort(request)
+            abort(request)  # The API server is unavailable, so abort the connection of the client, too.
             return web.Response()
 
     async def _befallen(self, request: web.Request, fault: ProxyFault) -> web.StreamResponse:

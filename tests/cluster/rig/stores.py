@@ -103,8 +103,7 @@ class S3:
         self._open().pipe_file(f"{_BUCKET}/{path}", content)
 
     def read(self, path: str) -> bytes:
-        content: bytes = self._open().cat_file(f"{_BUCKET}/{path}")
-        return content
+        return self._open().cat_file(f"{_BUCKET}/{path}")
 
     def _open(self) -> Any:
         return fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)

@@ -45,8 +45,7 @@ class _Manager:
 
     def build_webhooks(self, address: str, authority: str) -> Iterator[dict[str, Any]]:
         for manifest in manifests(self._directory / self.webhooks):
-            # Both modules have the same names.
-            name = f"{self.program}-{manifest['metadata']['name']}"
+            name = f"{self.program}-{manifest['metadata']['name']}"  # Both modules have the same names.
             hooks = []
             for hook in manifest["webhooks"]:
                 (resource,) = (resource for rule in hook["rules"] for resource in rule["resources"])

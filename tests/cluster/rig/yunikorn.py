@@ -11,8 +11,7 @@ from rig.process import Process
 NAME: Final = "yunikorn"
 _NAMESPACE: Final = "yunikorn"
 _PROBE: Final = "probe"
-# A tenth of the default, to shorten the tests.
-_SERVICE: Final = {"service.schedulingInterval": "100ms"}
+_SERVICE: Final = {"service.schedulingInterval": "100ms"}  # A tenth of the default, to shorten the tests.
 QUEUE: Final = "yunikorn.apache.org/queue"
 APPLICATION: Final = "yunikorn.apache.org/app-id"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"

@@ -49,8 +49,7 @@ def test_empty_cluster_has_version_apis_and_admission_scheduler(server, tmp_path
         admission_scheduler="default-scheduler",
         unknown={"operator_scheduler": "there is no Deployment training-operator"},
     )
-    # The dry runs have created nothing.
-    assert not server.objects.now
+    assert not server.objects.now  # The dry runs have created nothing.
 
 
 @pytest.mark.parametrize(

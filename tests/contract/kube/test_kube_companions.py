@@ -53,8 +53,7 @@ async def test_next_server_creates_the_pod_group_after_an_interrupted_creation(s
         assert (len(server.list_objects("pytorchjobs")), server.list_objects("podgroups")) == (1, [])
     server.faults.clear()
     async with connected(server, tmp_path, WITH_POD_GROUPS):
-        # Without any call.
-        await wait_until(lambda: len(server.list_objects("podgroups")) == 1)
+        await wait_until(lambda: len(server.list_objects("podgroups")) == 1)  # Without any call.
 
 
 async def test_deleted_pod_group_is_recreated_until_the_job_ends(server, here):
@@ -140,8 +139,7 @@ async def test_pod_group_without_list_permission_is_not_recreated_for_each_chang
         await wait_until(lambda a=annotation: entry.job is not None and a in entry.job.annotations)
         await asyncio.sleep(0.2)
     assert len(server.list_objects("podgroups")) == 1
-    # One for the call and one for the concurrent pass.
-    assert creations(server).count("PodGroup") <= 2
+    assert creations(server).count("PodGroup") <= 2  # One for the call and one for the concurrent pass.
 
 
 FORBIDDEN = {"forbidden": {"create podgroups"}}

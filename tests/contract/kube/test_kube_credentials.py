@@ -93,8 +93,7 @@ async def test_plugin_is_run_again_after_its_credentials_are_rejected(server, tm
         server.tokens = {"third"}
         with pytest.raises(ClusterUnavailable):
             await cluster.get(JOB)
-    # Repeated rejections do not run it each time.
-    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"  # Repeated rejections do not run it each time.
 
 
 async def test_plugin_slower_than_a_request_is_run_once_and_its_token_is_used(server, tmp_path, token):
@@ -218,8 +217,7 @@ async def test_renewed_client_certificate_is_used(paper, tmp_path):
         async with opened(KubernetesOptions(kubeconfig=config)) as cluster:
             assert await cluster.get(JOB)
             paper.renew("us-renewed")
-            # An expired certificate is not accepted.
-            server.faults.append(Fault(code=401))
+            server.faults.append(Fault(code=401))  # An expired certificate is not accepted.
             assert await cluster.get(JOB)
         assert list(dict.fromkeys(server.peers)) == ["us", "us-renewed"]
 

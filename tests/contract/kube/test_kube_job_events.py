@@ -164,8 +164,7 @@ async def test_missing_job_or_late_wait_event_is_processed_immediately_while_pod
     await wait_until(lambda: not entry.unconfirmed, seconds=50)
     play.pod("worker-0", created=90)
     await wait_until(lambda: entry.undisturbed != ())
-    # An event of another server.
-    about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}
+    about = {"kind": "PyTorchJob", "name": play.name, "namespace": NAMESPACE}  # An event of another server.
     server.apply(EVENTS, event("WaitingForResources", **about, lastTimestamp=ago(0)))
     await wait_until(lambda: "Resumed" in reasons(server), seconds=50)
 
@@ -205,8 +204,7 @@ def fails(play):
     play.pod(
         "worker-0", phase="Failed", containerStatuses=[{"name": "pytorch", "state": {"terminated": ended}}]
     )
-    # Long enough ago that the server does not wait for changes of pods.
-    play.becomes("Failed", 7)
+    play.becomes("Failed", 7)  # Long enough ago that the server does not wait for changes of pods.
 
 
 async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(server, here):

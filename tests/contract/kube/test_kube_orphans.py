@@ -173,8 +173,7 @@ async def test_server_deletes_a_job_that_is_an_orphan_in_two_consecutive_scans(s
     async with collecting(server, tmp_path):
         await wait_until(lambda: any(each.getMessage().startswith("deleted") for each in caplog.records))
     assert names(server) == [LIVES]
-    # One request per scan, and one for the job whose owner the first scan set.
-    assert lookups(server) == 3
+    assert lookups(server) == 3  # One request per scan, and one for the job whose owner the first scan set.
     (owner,) = metadata(server, LIVES)["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("FlyteWorkflow", "lives")
     records = {record.message.partition(":")[0]: record for record in caplog.records}

@@ -328,8 +328,7 @@ def test_orphaned_processes_are_found_after_their_container_ends():
         members = tree.map_members({parent.pid: "main"}, ["main", "other"])
         assert {pid: members[pid] for pid in (parent.pid, near)} == {parent.pid: "main", near: "main"}
         parent.kill()
-    # The test process may have other children.
-    left = tree.map_members({}, ["main"])
+    left = tree.map_members({}, ["main"])  # The test process may have other children.
     assert {pid: left.get(pid) for pid in (near, far)} == {near: "main", far: "main"}
     portable_tree.send_signal([near, far], 9)
     assert until_dead(near, far)

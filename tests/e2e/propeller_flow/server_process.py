@@ -16,8 +16,7 @@ Found = TypeVar("Found")
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 TESTS = Path(__file__).parents[2]
 PATIENCE = 30.0
-# A fixed token, which a restart does not change.
-TOKEN = "of-the-tests"
+TOKEN = "of-the-tests"  # A fixed token, which a restart does not change.
 
 
 class RoadServer:

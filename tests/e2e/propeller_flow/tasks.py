@@ -26,10 +26,8 @@ from flytekitplugins.kfpytorch import (
     Worker,
 )
 
-# Longer than every test that does not stop the task.
-FOREVER = 600.0
-# The requests of a pod. Twenty pods fit on two processors.
-SMALL = Resources(cpu="100m", mem="400Mi")
+FOREVER = 600.0  # Longer than every test that does not stop the task.
+SMALL = Resources(cpu="100m", mem="400Mi")  # The requests of a pod. Twenty pods fit on two processors.
 ALONE = PyTorch(worker=Worker(replicas=0))
 PAIR = PyTorch(worker=Worker(replicas=1))
 

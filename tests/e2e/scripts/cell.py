@@ -13,8 +13,7 @@ def train() -> None:
     raise ValueError("no data")
 """
 linecache.cache[NAME] = (len(CELL), None, CELL.splitlines(keepends=True), NAME)
-# The main module of a notebook has no file.
-notebook = sys.modules["__main__"]
+notebook = sys.modules["__main__"]  # The main module of a notebook has no file.
 del notebook.__file__
 notebook.__spec__ = None
 exec(compile(CELL, NAME, "exec"), vars(notebook))

@@ -11,8 +11,7 @@ from flytekitplugins.kfpytorch import Elastic, PyTorch, Worker
 @task(task_config=PyTorch(worker=Worker(replicas=1)))
 def replicas(seconds: float) -> int:
     dist.init_process_group("gloo")
-    # Rank 0 hosts the store, so it waits until the other rank has joined.
-    dist.barrier()
+    dist.barrier()  # Rank 0 hosts the store, so it waits until the other rank has joined.
     print("training")
     time.sleep(seconds)
     return dist.get_world_size()
