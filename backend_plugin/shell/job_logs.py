@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from backend_plugin.core import job_lookup
@@ -11,62 +11,31 @@ from backend_plugin.core.observed import Job, Pod
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, build_pod_name
 from backend_plugin.shell.log_merge import LogMerge, ReplicaLine
+from kfpytorch_idl.v1 import job_service_pb2 as wire
 
 # Seconds between scans for new pods, and seconds to wait for the next line of each followed log.
 _RECHECK_SECONDS: Final = 0.5
 _PATIENCE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSelection:
-    """The selection of log lines of a job."""
-
-    replicas: Collection[str]
-    mark: str = ""
-    """The prefix of the selected lines, such as ``[r3]`` for rank 3; empty: all lines are selected."""
-    follow: bool = False
-    tail: int | None = None
-    previous: bool = False
-
-
-def select_replicas(
-    job: Job, *, rank: int | None, replica: str | None, node: int | None
-) -> tuple[Collection[str], str]:
-    """Return the names of the selected replicas, and the prefix of the selected lines (empty: all lines).
-
-    Raises:
-        RankNotFound: If the job has no such rank, replica or node.
-    """
-    chosen = {*job_lookup.list_replicas(job), *job_lookup.list_initializers(job)}
-    if replica is not None:
-        chosen &= {job_lookup.require_replica(job, replica)}
-    if node is not None:
-        chosen &= {job_lookup.require_node(job, node)}
-    if rank is None:
-        return chosen, ""
-    prefix = f"[r{rank}] " if _has_several_ranks(job) else ""
-    return chosen & job_lookup.list_replicas_with_rank(job, rank), prefix
-
-
-def _has_several_ranks(job: Job) -> bool:
-    """True if a replica of the job may have several ranks."""
-    return job.elastic or (job.nproc_per_node or 1) > 1
-
-
 async def iter_lines(
-    entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool]
+    entry: CachedJob, job: Job, cluster: Cluster, request: wire.ReadLogsRequest, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
-    """Yield batches of lines ordered by time; with `selection.follow`, until `is_over` returns True.
+    """Yield batches of lines ordered by time; with `request.follow`, until `is_over` returns True.
 
     Raises:
+        RankNotFound: If the job does not have the rank, replica or node of the request.
         ClusterUnavailable: If the cluster does not respond.
     """
-    merge = LogMerge(_PATIENCE if selection.follow else None)
-    finding = asyncio.create_task(_add_sources(entry, cluster, selection, is_over, merge))
+    replicas, prefix = _select_replicas(job, request)
+    merge = LogMerge(_PATIENCE if request.follow else None)
+    open_log = partial(_open_log, entry.namespace, cluster, request)
+    adding = _add_sources(entry, replicas, open_log, merge, is_over if request.follow else lambda: True)
+    finding = asyncio.create_task(adding)
     try:
         async with aclosing(merge.iter_batches()) as batches:
             async for batch in batches:
-                chosen = [item for item in batch if item.line.text.startswith(selection.mark)]
+                chosen = [item for item in batch if item.line.text.startswith(prefix)]
                 if chosen:
                     yield chosen
         await finding
@@ -75,37 +44,55 @@ async def iter_lines(
         await asyncio.gather(finding, return_exceptions=True)
 
 
+def _select_replicas(job: Job, request: wire.ReadLogsRequest) -> tuple[Collection[str], str]:
+    """Return the names of the selected replicas, and the prefix of the selected lines (empty: all lines)."""
+    chosen = {*job_lookup.list_replicas(job), *job_lookup.list_initializers(job)}
+    if request.HasField("replica"):
+        chosen &= {job_lookup.require_replica(job, request.replica)}
+    if request.HasField("node"):
+        chosen &= {job_lookup.require_node(job, request.node)}
+    if not request.HasField("rank"):
+        return chosen, ""
+    has_several_ranks = job.elastic or (job.nproc_per_node or 1) > 1
+    prefix = f"[r{request.rank}] " if has_several_ranks else ""
+    return chosen & job_lookup.list_replicas_with_rank(job, request.rank), prefix
+
+
 async def _add_sources(
-    entry: CachedJob, cluster: Cluster, selection: LogSelection, is_over: Callable[[], bool], merge: LogMerge
+    entry: CachedJob,
+    replicas: Collection[str],
+    open_log: Callable[[Pod], AsyncIterator[LogLine]],
+    merge: LogMerge,
+    is_over: Callable[[], bool],
 ) -> None:
     """Add the log of each selected replica to `merge` as soon as its container has started.
 
-    With `selection.follow`, stop when `is_over` returns True, because the job has ended; otherwise, add only
-    the replicas that have started now.
+    Stop when `is_over` returns True.
     """
     known: set[str] = set()
     over = False
     try:
         while not over:
-            over = not selection.follow or is_over()
+            over = is_over()
             for pod in entry.replicas:
                 is_started = pod.primary is not None and pod.primary.has_started
                 key = pod.uid or pod.name
-                if is_started and pod.replica in selection.replicas and key not in known:
+                if is_started and pod.replica in replicas and key not in known:
                     known.add(key)
-                    merge.add_source(pod.replica, _open_log(pod, entry.namespace, cluster, selection))
+                    merge.add_source(pod.replica, open_log(pod))
             if not over:
                 await asyncio.sleep(_RECHECK_SECONDS)
     finally:
         merge.mark_complete()
 
 
-def _open_log(pod: Pod, namespace: str, cluster: Cluster, selection: LogSelection) -> AsyncIterator[LogLine]:
-    container = pod.primary
-    request = LogRequest(
-        container=container.name if container else pod.trainer,
-        follow=selection.follow,
-        tail=selection.tail,
-        previous=selection.previous,
+def _open_log(
+    namespace: str, cluster: Cluster, request: wire.ReadLogsRequest, pod: Pod
+) -> AsyncIterator[LogLine]:
+    selection = LogRequest(
+        container=pod.primary.name if pod.primary else pod.trainer,
+        follow=request.follow,
+        tail=request.tail if request.HasField("tail") else None,
+        previous=request.previous,
     )
-    return cluster.read_log(build_pod_name(namespace, pod), request)
+    return cluster.read_log(build_pod_name(namespace, pod), selection)

@@ -84,7 +84,7 @@ class JobService:
                 active_only=request.active_only,
                 turn=self.turn,
             )
-            changes = job_watch.watch_all_jobs(watched)
+            changes = job_watch.watch_jobs(watched)
         async with aclosing(changes):
             async for change in changes:
                 yield change
@@ -92,15 +92,8 @@ class JobService:
     async def read_logs(self, request: wire.ReadLogsRequest) -> AsyncGenerator[wire.LogLines, None]:
         """Yield log lines of the replicas of a job."""
         entry = await self._find_entry(request)
-        rank, replica, node, tail = (
-            getattr(request, key) if request.HasField(key) else None
-            for key in ("rank", "replica", "node", "tail")
-        )
-        replicas, mark = job_logs.select_replicas(_require_job(entry), rank=rank, replica=replica, node=node)
-        selection = job_logs.LogSelection(
-            replicas=replicas, mark=mark, follow=request.follow, tail=tail, previous=request.previous
-        )
-        batches = job_logs.iter_lines(entry, self.cluster, selection, lambda: self._is_finished(entry))
+        job = _require_job(entry)
+        batches = job_logs.iter_lines(entry, job, self.cluster, request, lambda: self._is_finished(entry))
         async with aclosing(batches):
             async for batch in batches:
                 lines = (wire.LogLine(replica=name, time=line.time, text=line.text) for name, line in batch)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 from backend_plugin.core.judging.verdict import Phase
@@ -44,13 +45,13 @@ class JobWatch:
     """True for the jobs that the client requested."""
     encode: JobEncoder
     """Encodes one job."""
-    active_only: bool
+    active_only: bool = False
     """Leave out jobs that had ended before the watch started."""
-    turn: asyncio.Lock
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A lock that all watches share, so that their batches alternate."""
 
 
-async def watch_all_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, None]:
+async def watch_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, None]:
     """Yield each job, the oldest first, then every change; never ends."""
     changed: set[Key] = set()
     sent: dict[Key, wire.Job] = {}
@@ -76,38 +77,27 @@ async def watch_one_job(
     entry: CachedJob, cache: Cache, encode: JobEncoder
 ) -> AsyncGenerator[wire.JobChange, None]:
     """Yield a job whenever it changes, until it has ended or is gone."""
-    last: wire.Job | None = None
-    clock = asyncio.get_running_loop().time
-    version, due = -1, 0.0
-    # A new job of the same name has a new entry.
-    while cache.get(entry.key) is entry:
-        if entry.version != version or clock() >= due:
-            version, due = entry.version, clock() + _RECHECK_SECONDS
-            job = encode(entry)
-            if job != last:
-                yield wire.JobChange(job=job)
-                last = job
-            if job.verdict.phase in ENDS:
+    # A new job of the same name has a new entry. The lock is not shared: one job delays no other calls.
+    watched = JobWatch(cache=cache, belongs=lambda other: other is entry, encode=encode)
+    async with aclosing(watch_jobs(watched)) as changes:
+        async for change in changes:
+            yield change
+            if change.HasField("gone") or change.job.verdict.phase in ENDS:
                 return
-        await asyncio.sleep(_PAUSE)
-    yield _build_gone(*entry.key)
 
 
 def _find_change(watched: JobWatch, key: Key, sent: dict[Key, wire.Job]) -> wire.JobChange | None:
     entry, last = watched.cache.get(key), sent.get(key)
     if entry is None or not watched.belongs(entry):
         sent.pop(key, None)
-        return None if last is None else _build_gone(*key)
+        namespace, name = key
+        return None if last is None else wire.JobChange(gone=wire.Job(namespace=namespace, name=name))
     job = watched.encode(entry)
     is_omitted = last is None and watched.active_only and job.verdict.phase in ENDS
     if is_omitted or job == last:
         return None
     sent[key] = job
     return wire.JobChange(job=job)
-
-
-def _build_gone(namespace: str, name: str) -> wire.JobChange:
-    return wire.JobChange(gone=wire.Job(namespace=namespace, name=name))
 
 
 async def _mark_active_changed(changed: set[Key], sent: dict[Key, wire.Job]) -> None:
