@@ -1,10 +1,9 @@
-"""gRPC handlers that convert a `BackendError` of a call to a gRPC status, and the reflection service."""
+"""gRPC handlers, the gRPC status of a `BackendError` with which a call ends, and the reflection service."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
 from http import HTTPStatus
 from importlib import import_module
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
@@ -13,9 +12,11 @@ from backend_plugin.core import foreign_jobs, job_lookup, runtimes
 from backend_plugin.core.errors import BackendError, RequestRejected
 from backend_plugin.core.runtimes import PackagesUnknown
 from backend_plugin.shell.cluster import ClusterUnavailable
-from backend_plugin.shell.rpc_middleware import Handler
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+if TYPE_CHECKING:
+    Handler: TypeAlias = grpc.GenericRpcHandler[Any, Any]
+else:
+    Handler = grpc.GenericRpcHandler
 
 _CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
     job_lookup.JobNotFound: grpc.StatusCode.NOT_FOUND,
@@ -42,47 +43,35 @@ class CallFailed(BackendError):
 def build_unary_handler(
     call: Callable[[Any], Awaitable[Message | bytes]], request_type: type[Message] | None
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler of a call; without a request type, the call receives the serialized request."""
+    """Return the handler of a call; without a request type, the call receives the serialized request.
 
-    async def handle(request: Any, context: Context) -> Message | bytes:
-        try:
-            return await call(request)
-        except BackendError as error:
-            await _abort_call(context, error)
-
+    The call may raise a `BackendError`, which `RpcMiddleware` converts to a gRPC status.
+    """
     read = None if request_type is None else request_type.FromString
-    return grpc.unary_unary_rpc_method_handler(handle, read, _serialize_response)
+    return grpc.unary_unary_rpc_method_handler(lambda request, _: call(request), read, _serialize_response)
 
 
 def build_stream_handler(
     call: Callable[[Any], AsyncGenerator[Message, None]], request_type: type[Message]
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler of a call with a stream of responses."""
-
-    async def handle(request: Any, context: Context) -> AsyncGenerator[Message, None]:
-        try:
-            async with aclosing(call(request)) as responses:
-                async for response in responses:
-                    yield response
-        except BackendError as error:
-            await _abort_call(context, error)
-
-    return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, _serialize_response)
+    """Return the handler of a call with a stream of responses; the call may raise a `BackendError`."""
+    return grpc.unary_stream_rpc_method_handler(
+        lambda request, _: call(request), request_type.FromString, _serialize_response
+    )
 
 
 def _serialize_response(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-async def _abort_call(context: Context, error: BackendError) -> NoReturn:
-    codes = (_CODES[each] for each in type(error).__mro__ if each in _CODES)
-    code, details = next(codes, grpc.StatusCode.INTERNAL), str(error)
+def get_status(error: BackendError) -> tuple[grpc.StatusCode, str]:
+    """Return the gRPC status code and the details with which a call ends that raised `error`."""
     if isinstance(error, CallFailed):
-        code, details = error.code, error.details
-    elif isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:
-        code = grpc.StatusCode.NOT_FOUND
-    await context.abort(code, details)
-    raise AssertionError("abort raises")
+        return error.code, error.details
+    if isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:
+        return grpc.StatusCode.NOT_FOUND, str(error)
+    codes = (_CODES[each] for each in type(error).__mro__ if each in _CODES)
+    return next(codes, grpc.StatusCode.INTERNAL), str(error)
 
 
 class Reflection(Handler):

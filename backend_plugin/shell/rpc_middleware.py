@@ -8,18 +8,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from backend_plugin.core.errors import BackendError
 from backend_plugin.shell.credentials import Token, read_peer_names
 from backend_plugin.shell.metrics import Metrics
-
-if TYPE_CHECKING:
-    Handler: TypeAlias = grpc.GenericRpcHandler[Any, Any]
-else:
-    Handler = grpc.GenericRpcHandler
+from backend_plugin.shell.rpc_handlers import Handler, get_status
 
 STREAMS: Final = 64
 """Maximum number of open streams: a client may hold one open for any time, and each delays other calls."""
@@ -109,10 +106,8 @@ class RpcMiddleware(Handler):
                 request = read(data)
                 del data  # Hold only the parsed request in memory.
                 response = await behaviour(request, context)
-            except DecodeError as error:
-                await context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
-                )
+            except (BackendError, DecodeError) as error:
+                await _abort_failed(name, context, error)
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
@@ -150,10 +145,8 @@ class RpcMiddleware(Handler):
             code = grpc.StatusCode.UNKNOWN
             try:
                 await _write_responses(behaviour(read(request), context), context)
-            except DecodeError as error:
-                await context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}"
-                )
+            except (BackendError, DecodeError) as error:
+                await _abort_failed(name, context, error)
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
@@ -191,6 +184,12 @@ async def _write_responses(answers: Any, context: Any) -> None:
     async with aclosing(answers) as each_one:  # type: ignore[type-var]  # All our handlers are generators.
         async for each in each_one:
             await context.write(each)
+
+
+async def _abort_failed(name: str, context: Any, error: BackendError | DecodeError) -> None:
+    if isinstance(error, BackendError):
+        await context.abort(*get_status(error))
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a valid request of {name}: {error}")
 
 
 async def _abort_unauthenticated(_requests: Any, context: Any) -> None:

@@ -12,7 +12,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2
 
 from backend_plugin.core.errors import BackendError
-from backend_plugin.shell.rpc_middleware import Handler, RpcMiddleware
+from backend_plugin.shell.rpc_handlers import Handler
+from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.stop_signals import list_stop_signals
 from backend_plugin.shell.together import cancel_and_wait
 
