@@ -15,7 +15,7 @@ from backend_plugin.core import cleanup, names
 from backend_plugin.core.observed import Pod
 from backend_plugin.core.pipeline import has_unobserved_termination
 from backend_plugin.core.signing import is_job_authentic
-from backend_plugin.shell.background_operations import BackgroundOperations
+from backend_plugin.shell.background_operations import BackgroundOperations, Order
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_pod_name
@@ -69,9 +69,7 @@ class OutputCollector:
             return
         entry.reading_outputs = True
         # The key is the entry, because a later job of the same name has an entry of its own.
-        self.orders.submit(
-            ("read_outputs", entry), lambda: self._read_outputs(entry, prefix), entry.log_fields
-        )
+        self.orders.submit(("read_outputs", entry), self._build_operation(entry, prefix), entry.log_fields)
 
     def _is_authentic(self, entry: CachedJob) -> bool:
         """True if a key of this server signed the job, or if the job no longer exists.
@@ -82,50 +80,44 @@ class OutputCollector:
         job = entry.job
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
 
-    async def _read_outputs(self, entry: CachedJob, prefix: str) -> None:
-        task_outputs, is_incomplete = _UNREAD, False
-        try:
-            task_outputs = await self._poll_outputs(prefix)
-            is_incomplete = _has_unobserved_termination(entry, task_outputs)
-        finally:  # In any case set the outputs, or Flyte would wait forever.
-            if task_outputs.more:
-                log.warning("%d more error files are not read", task_outputs.more, extra=entry.log_fields)
-            if not is_incomplete:
-                self._set_outputs(entry, task_outputs)
-        if is_incomplete:
-            # A separate operation, so that retries of the API request do not read the store again.
-            self.orders.submit(
-                ("read_outputs", entry, "pods"),
-                lambda: self._fetch_unobserved_pods(entry, task_outputs),
-                entry.log_fields,
-            )
+    def _build_operation(self, entry: CachedJob, prefix: str) -> Order:
+        """Return the operation that reads the outputs of a job, and stores them in the cache.
+
+        If it is retried, because the API server was unavailable, it does not read the object store again.
+        """
+        task_outputs: TaskOutputs | None = None
+
+        async def read_outputs() -> None:
+            nonlocal task_outputs
+            is_repeated = False
+            try:
+                if task_outputs is None:
+                    task_outputs = await self._poll_outputs(prefix)
+                await self._fetch_unobserved_pods(entry, task_outputs)
+            except (ClusterUnavailable, asyncio.CancelledError):
+                is_repeated = True  # If this server stops, the next one repeats it.
+                raise
+            finally:  # In any case set the outputs, or Flyte would wait forever.
+                if not is_repeated:
+                    self._set_outputs(entry, _UNREAD if task_outputs is None else task_outputs)
+
+        return read_outputs
 
     def _set_outputs(self, entry: CachedJob, task_outputs: TaskOutputs) -> None:
         self._cache.set_task_outputs(entry, task_outputs.error_files, outputs=task_outputs.outputs)
 
     async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs) -> None:
-        """Fetch the pods of a failed job if no cached object explains its failure.
-
-        Then store the task's outputs and error files in the cache. If the API server is unavailable, store
-        nothing, because this operation is repeated.
-        """
-        is_repeated = False
-        try:
+        """Fetch the pods of a failed job if no cached object explains its failure."""
+        if _has_unobserved_termination(entry, task_outputs):
             await self._cache.ready.wait()
             if _has_unobserved_termination(entry, task_outputs):
                 await self._fetch_pods(entry)
-        except (ClusterUnavailable, asyncio.CancelledError):
-            is_repeated = True  # If this server stops, the next one repeats it.
-            raise
-        finally:  # In any case set the outputs, or Flyte would wait forever.
-            if not is_repeated:
-                self._set_outputs(entry, task_outputs)
 
     async def _fetch_pods(self, entry: CachedJob) -> None:
         """Fetch the pods of the job, and update the cached pods that the watch has not changed meanwhile."""
         before = {pod.name: pod for pod in entry.pods}
         fetched = await self._cluster.list_pods(entry.object_name)
-        if fetched is not None and self._cache.get(entry.key) is entry:
+        if fetched is not None:
             self._merge_pods(entry, before, {pod.name: pod for pod in fetched})
 
     def _merge_pods(self, entry: CachedJob, before: Mapping[str, Pod], fetched: Mapping[str, Pod]) -> None:
@@ -145,6 +137,8 @@ class OutputCollector:
             task_outputs = await self._read_with_retries(prefix)
             if task_outputs.error_files or task_outputs.outputs is not False:
                 break
+        if task_outputs.more:
+            log.warning("%d more error files are not read", task_outputs.more)
         return task_outputs
 
     async def _read_with_retries(self, prefix: str) -> TaskOutputs:

@@ -84,11 +84,10 @@ async def test_known_pods_are_kept_if_pods_cannot_be_listed(served):
 
 async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(served):
     _, name = await create_job(served)
-    (entry,) = served.cache
     job = served.cluster.objects["PyTorchJob", NAMESPACE, name]
     served.cluster.apply({**job, "metadata": {**job["metadata"], "uid": "another"}, "status": {}})
     served.cluster.late.set()
-    await wait_until(lambda: entry.read)
+    await wait_until(lambda: len(served.orders) == 0)
     assert phases(served) == {}
 
 
