@@ -104,6 +104,10 @@ def collect_problems() -> Iterator[list[Problem]]:
         raise InvalidTask(*problems)
 
 
+class AttemptSuperseded(BackendError):
+    """Flyte no longer waits for the attempt, because a later attempt of the same Flyte node has begun."""
+
+
 class RequestRejected(BackendError):
     """The API server rejects a request; the fields are those of its Kubernetes status.
 

@@ -54,6 +54,16 @@ class Attempt:
         """True if the cluster may preempt this attempt, according to `preemptible` or a label of Flyte."""
         return self.preemptible or self.labels.get("interruptible") == "true"
 
+    @property
+    def flyte_node(self) -> tuple[str, ...]:
+        """The identity of the Flyte node of the attempt, the same for all its attempts.
+
+        Nodes of sub-workflows share a node id, but their attempts write to different directories. The
+        directory alone is not sufficient: the caller chooses it, and may choose that of another execution.
+        """
+        directory = self.output_prefix.rstrip("/").rpartition("/")[0]
+        return self.namespace, self.project, self.domain, self.execution, self.node_id, directory
+
 
 class ReplicaRole(enum.Enum):
     """A replica role; the value is the operator's name for the role."""

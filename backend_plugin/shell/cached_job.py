@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from backend_plugin.core import attempts
 from backend_plugin.core.dialects import table
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup, is_replica
 from backend_plugin.shell.cluster import ObjectName, build_job_name
@@ -13,7 +12,6 @@ from backend_plugin.shell.queue_positions import QueuePositions
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from backend_plugin.core.attempts import Node
     from backend_plugin.core.error_files import ErrorFile
     from backend_plugin.core.job import Attempt
     from backend_plugin.core.judging.job_events import JobEventReason
@@ -139,23 +137,23 @@ class AttemptIndex:
     """An index of cached jobs by Flyte node. It contains the jobs whose attempt is known."""
 
     def __init__(self) -> None:
-        self._entries: dict[Node, dict[CachedJob, Attempt]] = {}
+        self._entries: dict[tuple[str, ...], dict[CachedJob, Attempt]] = {}
 
     def get_attempts(self, run: "Attempt") -> Mapping[CachedJob, "Attempt"]:
         """Return the cached jobs of the Flyte node to which `run` belongs, each with its attempt."""
-        return self._entries.get(attempts.get_flyte_node(run), {})
+        return self._entries.get(run.flyte_node, {})
 
     def add(self, entry: CachedJob) -> None:
         """Add a cached job; has no effect while its attempt is unknown."""
         if entry.origin is not None:
             run = entry.origin.run
-            self._entries.setdefault(attempts.get_flyte_node(run), {})[entry] = run
+            self._entries.setdefault(run.flyte_node, {})[entry] = run
 
     def remove(self, entry: CachedJob) -> None:
         """Remove a cached job; call this before its attempt changes or the job leaves the cache."""
         if entry.origin is None:
             return
-        node = attempts.get_flyte_node(entry.origin.run)
+        node = entry.origin.run.flyte_node
         of_node = self._entries.get(node, {})
         of_node.pop(entry, None)
         if not of_node:

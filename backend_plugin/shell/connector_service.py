@@ -16,9 +16,8 @@ import grpc
 from flyteidl.admin import agent_pb2 as admin
 
 from backend_plugin.core import job_ref, printable, rejection
-from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects import table
-from backend_plugin.core.errors import InvalidTask, RequestRejected, collect_problems
+from backend_plugin.core.errors import AttemptSuperseded, InvalidTask, RequestRejected, collect_problems
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.job_ref import UnreadableReference
 from backend_plugin.core.names import TASK_TYPE

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backend_plugin.core import attempts, names
+from backend_plugin.core import names
+from backend_plugin.core.errors import AttemptSuperseded
 from backend_plugin.core.job import Attempt, JobRef
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.shell.background_operations import DELETE_JOB, BackgroundOperations
@@ -53,15 +54,19 @@ class JobDeleter:
         """Delete the jobs of earlier attempts of the same Flyte node.
 
         Raises:
-            AttemptSuperseded: If a later attempt of the node exists.
+            AttemptSuperseded: If a later attempt of the node exists. If FlytePropeller still requests `run`,
+                the error makes it start the next attempts, up to the later one.
         """
         known = self._cache.get_attempts(run)
         for entry, other in known.items():
-            if entry.exists and attempts.is_earlier(other, run):
+            if entry.exists and other.attempt < run.attempt:
                 self._schedule_delete(entry.object_name, other.output_prefix)
         for other in known.values():
-            if attempts.is_earlier(run, other):
-                raise attempts.build_superseded_error(run, by=other)
+            if run.attempt < other.attempt:
+                raise AttemptSuperseded(
+                    f"attempt {run.attempt} of {run.execution}/{run.node_id} is over: "
+                    f"attempt {other.attempt} has begun"
+                )
 
     def _schedule_delete(self, name: ObjectName, output_prefix: str) -> "asyncio.Task[None]":
         return self._orders.submit(

@@ -12,9 +12,8 @@ from typing import Final, TypeVar
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
 from backend_plugin.core import rejection, schema_check
-from backend_plugin.core.attempts import AttemptSuperseded
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.errors import InvalidTask, RequestRejected
+from backend_plugin.core.errors import AttemptSuperseded, InvalidTask, RequestRejected
 from backend_plugin.core.job import Attempt, JobRef, OwnerReference
 from backend_plugin.core.observed import Job
 from backend_plugin.core.pipeline import plan

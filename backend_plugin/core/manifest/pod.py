@@ -13,7 +13,6 @@ from backend_plugin.core.manifest import (
     pod_checks,
     pod_containers,
     pod_draft,
-    pod_extended_resources,
     pod_placement,
     pod_resources,
     pod_security,
@@ -152,7 +151,7 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
         else _with_platform_fields(context, spec, extra, problems=problems)
     )
     spec = pod_placement.with_role_placement(spec, group)
-    spec = pod_extended_resources.with_resource_tolerations(
+    spec = pod_placement.with_resource_tolerations(
         spec, pod_resources.get_requested_resource_names(spec), settings
     )
     metadata = _build_metadata(context, extra)
@@ -179,13 +178,13 @@ def _with_platform_fields(
     # After the PodTemplate, so that the alternatives in its affinity include the requirement too.
     required = pod_placement.find_node_requirement(run, settings)
     spec = pod_placement.with_requirements(spec, [required]) if required else spec
-    if extended.HasField("gpu_accelerator") and pod_extended_resources.has_gpu(spec, settings):
-        spec = pod_extended_resources.with_accelerator(spec, extended.gpu_accelerator, settings)
+    if extended.HasField("gpu_accelerator") and pod_placement.has_gpu(spec, settings):
+        spec = pod_placement.with_accelerator(spec, extended.gpu_accelerator, settings)
     if extended.HasField("shared_memory"):
         memory = extended.shared_memory
-        problems.extend(pod_extended_resources.check_shared_memory(spec, memory, primary))
+        problems.extend(pod_containers.check_shared_memory(spec, memory, primary))
         if not problems:
-            spec = pod_extended_resources.with_shared_memory(spec, memory, primary)
+            spec = pod_containers.with_shared_memory(spec, memory, primary)
     return spec
 
 
@@ -205,14 +204,12 @@ def _with_role_fields(context: _PodContext, spec: Fields, extra: Fields) -> Fiel
     required = pod_placement.find_node_requirement(request.run, settings)
     below = [extra.get("spec", {}), context.base.get("spec", {})]
     if required and any(map(pod_placement.list_node_terms, below)):
-        implied = pod_extended_resources.build_accelerator_requirements(accelerator, settings)
+        implied = pod_placement.build_accelerator_requirements(accelerator, settings)
         spec = pod_placement.with_requirements(
             pod_placement.without_weaker_terms(spec, [required, *implied]), [required]
         )
-    if pod_extended_resources.has_gpu(spec, settings) and not pod_extended_resources.has_gpu(
-        before, settings
-    ):
-        spec = pod_extended_resources.with_accelerator(spec, accelerator, settings)
+    if pod_placement.has_gpu(spec, settings) and not pod_placement.has_gpu(before, settings):
+        spec = pod_placement.with_accelerator(spec, accelerator, settings)
     return spec
 
 

@@ -1,17 +1,23 @@
 """The containers of a pod: the resources, environment and security context that each one gets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from flyteidl.core.tasks_pb2 import SharedMemory
+
+from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, ReplicaGroup
 from backend_plugin.core.manifest import pod_base, pod_resources
 from backend_plugin.core.manifest.pod_draft import PodDraft
 from backend_plugin.core.manifest.pod_resources import NO_CLAIM, ResourceRequirements
+from backend_plugin.core.protojson import build_problem
+from backend_plugin.core.schema_check import QUANTITY, check_value
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Fields, omit_empty
 from kfpytorch_common.quantity import parse
 
 KINDS: Final = ("initContainers", "containers")
+_SHARED_MEMORY: Final = "extendedResources.sharedMemory"
 _FAIL_ON_ERROR: Final = "FLYTE_FAIL_ON_ERROR"
 _REPORTING: Final = (
     {"name": "_F_WN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -175,3 +181,49 @@ def _build_sources(settings: Settings) -> list[dict[str, Any]]:
         )
         for name in names
     ]
+
+
+# ---- shared memory
+
+
+def with_shared_memory(spec: Fields, memory: SharedMemory, primary: str) -> Fields:
+    """Return a spec with the shared memory mounted in the primary container.
+
+    `check_shared_memory` must have found no problem.
+    """
+    # Without a size Flyte writes zero, which Kubernetes interprets as no limit.
+    size = parse(memory.size_limit or "0").text
+    volume = {"name": memory.mount_name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    mount = {"name": memory.mount_name, "mountPath": memory.mount_path}
+    containers = [
+        {**each, "volumeMounts": [*each.get("volumeMounts", ()), mount]} if each["name"] == primary else each
+        for each in spec["containers"]
+    ]
+    return {**spec, "containers": containers, "volumes": [*spec.get("volumes", ()), volume]}
+
+
+def check_shared_memory(spec: Fields, memory: SharedMemory, primary: str) -> Iterator[Problem]:
+    """Yield a problem for each reason why the shared memory cannot be mounted."""
+    for name, value in (("mountName", memory.mount_name), ("mountPath", memory.mount_path)):
+        if not value:
+            yield _problem(name, value, "is empty", "write one")
+    if memory.size_limit:
+        yield from check_value(memory.size_limit, QUANTITY, f"{_SHARED_MEMORY}.sizeLimit")
+    yield from _check_mount_conflicts(spec, memory, primary)
+
+
+def _check_mount_conflicts(spec: Fields, memory: SharedMemory, primary: str) -> Iterator[Problem]:
+    mounts: Sequence[Fields] = next(
+        (each.get("volumeMounts", ()) for each in spec["containers"] if each["name"] == primary), ()
+    )
+    names = {each.get("name") for each in (*spec.get("volumes", ()), *mounts)}
+    if memory.mount_name in names:
+        yield _problem("mountName", memory.mount_name, "is the name of another volume", "write another name")
+    if memory.mount_path in {each.get("mountPath") for each in mounts}:
+        yield _problem(
+            "mountPath", memory.mount_path, "is the mount path of another volume", "leave one of them out"
+        )
+
+
+def _problem(field: str, value: str, message: str, remedy: str) -> Problem:
+    return build_problem(f"{_SHARED_MEMORY}.{field}", value, message, remedy)

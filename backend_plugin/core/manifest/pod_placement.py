@@ -1,7 +1,12 @@
-"""Placement of a pod: tolerations, node selectors, affinity, and other pod fields that the platform sets."""
+"""Placement of a pod: tolerations, node selectors, affinity, and other pod fields that the platform sets.
+
+The GPU accelerator of a task template adds requirements for nodes.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
+
+from flyteidl.core.tasks_pb2 import GPUAccelerator
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import Attempt, ReplicaGroup
@@ -136,3 +141,60 @@ def _with_node_terms(spec: Fields, terms: Sequence[Fields]) -> Fields:
     node = affinity.get("nodeAffinity", {})
     selector = {**node.get(_REQUIRED, {}), "nodeSelectorTerms": terms}
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**node, _REQUIRED: selector}}}
+
+
+def with_accelerator(spec: Fields, accelerator: GPUAccelerator, settings: Settings) -> Fields:
+    """Return a spec that requires nodes with this accelerator and tolerates their taints."""
+    expressions = build_accelerator_requirements(accelerator, settings)
+    added = _build_accelerator_tolerations(accelerator, settings)
+    if added:
+        spec = {**spec, "tolerations": [*spec.get("tolerations", ()), *added]}
+    return with_requirements(spec, expressions) if expressions else spec
+
+
+def has_gpu(spec: Fields, settings: Settings) -> bool:
+    """True if a container of the spec has a GPU limit."""
+    name = settings.gpu_resource_name
+    return any(name in each.get("resources", {}).get("limits", {}) for each in spec["containers"])
+
+
+def build_accelerator_requirements(accelerator: GPUAccelerator, settings: Settings) -> list[Fields]:
+    """Return the node label requirements for this accelerator."""
+    requirements: list[Fields] = [
+        {"key": label, "operator": "In", "values": [value]}
+        for label, value in _list_node_labels(accelerator, settings)
+    ]
+    if accelerator.unpartitioned:
+        unpartitioned = {"key": settings.gpu_partition_size_node_label, "operator": "DoesNotExist"}
+        requirements.append(settings.gpu_unpartitioned_node_selector_requirement or unpartitioned)
+    return requirements
+
+
+def _build_accelerator_tolerations(accelerator: GPUAccelerator, settings: Settings) -> list[Fields]:
+    tolerations: list[Fields] = [
+        {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+        for label, value in _list_node_labels(accelerator, settings)
+    ]
+    if accelerator.unpartitioned and settings.gpu_unpartitioned_toleration is not None:
+        tolerations.append(settings.gpu_unpartitioned_toleration)
+    return tolerations
+
+
+def _list_node_labels(accelerator: GPUAccelerator, settings: Settings) -> list[tuple[str, str]]:
+    labels = [(settings.gpu_device_node_label, accelerator.device)] if accelerator.device else []
+    if accelerator.WhichOneof("partition_size_value") == "partition_size":
+        labels.append((settings.gpu_partition_size_node_label, accelerator.partition_size))
+    return labels
+
+
+def with_resource_tolerations(spec: Fields, claimed: Iterable[str], settings: Settings) -> Fields:
+    """Return a spec that tolerates the taints of nodes with certain resources.
+
+    These are the resources in `claimed` that the setting ``add-tolerations-for-extended-resources`` names.
+    """
+    tolerations = list(spec.get("tolerations", ()))
+    for name in sorted({*claimed} & {*settings.add_tolerations_for_extended_resources}):
+        toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        if toleration not in tolerations:
+            tolerations.append(toleration)
+    return {**spec, "tolerations": tolerations} if tolerations else spec

@@ -8,7 +8,7 @@ from builders import a_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend_plugin.core import attempts, job_ref, names, signing
+from backend_plugin.core import job_ref, names, signing
 from backend_plugin.core.dialects.table import DEFAULT, DIALECTS
 from backend_plugin.core.job import Deadlines, JobRef
 from backend_plugin.core.signing import SigningKeys
@@ -57,7 +57,7 @@ def test_two_attempts_have_different_names(one, other):
 
 
 @pytest.mark.parametrize(
-    ("change", "is_earlier"),
+    ("change", "is_same"),
     [
         ({}, True),
         ({"output_prefix": "s3://b/f1/n0/data/0/"}, True),
@@ -67,14 +67,11 @@ def test_two_attempts_have_different_names(one, other):
         ({"domain": "production"}, False),
         ({"execution": "f2"}, False),
         ({"node_id": "n1"}, False),
-        ({"attempt": 1, "output_prefix": "s3://b/f1/n0/data/1"}, False),
     ],
 )
-def test_only_a_lower_attempt_of_the_same_flyte_node_is_earlier(change, is_earlier):
+def test_attempts_of_one_flyte_node_share_its_identity(change, is_same):
     fields = {"attempt": 0, "output_prefix": "s3://b/f1/n0/data/0", "namespace": "ns", **change}
-    assert attempts.is_earlier(a_run(**fields), SECOND) is is_earlier
-    message = "attempt 0 of f1/n0 is over: attempt 1 has begun"
-    assert not is_earlier or str(attempts.build_superseded_error(a_run(**fields), by=SECOND)) == message
+    assert (a_run(**fields).flyte_node == SECOND.flyte_node) is is_same
 
 
 @given(WORDS, st.integers(0, 99), DEADLINES, st.dictionaries(WORDS, WORDS))
