@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import islice
-from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -22,29 +21,19 @@ QUANTITY: Final = "quantity"
 AMOUNTS: Final = "{quantity}"
 
 
-class _CanonicalQuantity:
-    """A quantity as canonical text.
+class _CanonicalQuantity(str):
+    """A quantity as canonical text, which msgspec decodes with `_decode_amount`."""
 
-    It is not a dataclass, because msgspec would decode a dataclass itself and not call `_decode_amount`.
-    """
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    __slots__ = ()
 
 
-def _build_int_type(bits: int) -> Any:
-    most = 2 ** (bits - 1)
-    return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
-
-
+_INT32: Final[Any] = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _SCALARS: Final[Mapping[str, Any]] = {
     "string": str,
     "bool": bool,
-    "int32": _build_int_type(32),
-    "int64": _build_int_type(64),
-    "intstr": _build_int_type(32) | str,
+    "int32": _INT32,
+    "int64": Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
+    "intstr": _INT32 | str,
     QUANTITY: _CanonicalQuantity,
 }
 _ZEROS: Final[Mapping[str, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0}
@@ -75,7 +64,7 @@ def convert_value(value: Any, kind: str, path: str) -> tuple[Any, list[Problem]]
     plugin.
     """
     converted, wrong = _convert(value, kind, path)
-    return None if wrong else msgspec.to_builtins(converted, enc_hook=attrgetter("text")), wrong
+    return None if wrong else msgspec.to_builtins(converted, enc_hook=str), wrong
 
 
 def check_value(value: Any, kind: str, path: str) -> list[Problem]:

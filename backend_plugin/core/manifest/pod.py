@@ -176,8 +176,7 @@ def _with_platform_fields(
     for below in (extra, context.base):
         spec = pod_base.merge_template(below, spec, primary)
     # After the PodTemplate, so that the alternatives in its affinity include the requirement too.
-    required = pod_placement.find_node_requirement(run, settings)
-    spec = pod_placement.with_requirements(spec, [required]) if required else spec
+    spec = pod_placement.with_requirements(spec, pod_placement.list_node_requirements(run, settings))
     if extended.HasField("gpu_accelerator") and pod_placement.has_gpu(spec, settings):
         spec = pod_placement.with_accelerator(spec, extended.gpu_accelerator, settings)
     if extended.HasField("shared_memory"):
@@ -195,19 +194,16 @@ def _with_role_fields(context: _PodContext, spec: Fields, extra: Fields) -> Fiel
     """
     request, before = context.request, context.draft.spec
     settings, accelerator = request.settings, request.template.extended_resources.gpu_accelerator
-    new = pod_resources.get_container_resource_names(spec) - pod_resources.get_container_resource_names(
-        before
-    )
-    if tolerations := pod_placement.list_resource_tolerations(new, settings):
+    old, new = map(pod_resources.get_container_resource_names, (before, spec))
+    if tolerations := pod_placement.list_resource_tolerations(new - old, settings):
         spec = {**spec, "tolerations": [*tolerations, *spec.get("tolerations", ())]}
     spec = pod_base.merge_template(extra, spec, context.draft.primary)
-    required = pod_placement.find_node_requirement(request.run, settings)
+    required = pod_placement.list_node_requirements(request.run, settings)
     below = [extra.get("spec", {}), context.base.get("spec", {})]
     if required and any(map(pod_placement.list_node_terms, below)):
         implied = pod_placement.build_accelerator_requirements(accelerator, settings)
-        spec = pod_placement.with_requirements(
-            pod_placement.without_weaker_terms(spec, [required, *implied]), [required]
-        )
+        spec = pod_placement.without_weaker_terms(spec, [*required, *implied])
+        spec = pod_placement.with_requirements(spec, required)
     if pod_placement.has_gpu(spec, settings) and not pod_placement.has_gpu(before, settings):
         spec = pod_placement.with_accelerator(spec, accelerator, settings)
     return spec

@@ -56,14 +56,15 @@ def list_resource_tolerations(names: Iterable[str], settings: Settings) -> list[
     return [each for name in sorted(names) for each in settings.resource_tolerations.get(name, ())]
 
 
-def find_node_requirement(run: Attempt, settings: Settings) -> Fields | None:
-    """Return the node requirement of the settings for an attempt; None if it is not set.
+def list_node_requirements(run: Attempt, settings: Settings) -> list[Fields]:
+    """Return the node requirement of the settings for an attempt; empty if it is not set.
 
     The settings have one for interruptible attempts, and one for other attempts.
     """
+    requirement = settings.non_interruptible_node_selector_requirement
     if run.is_interruptible:
-        return settings.interruptible_node_selector_requirement
-    return settings.non_interruptible_node_selector_requirement
+        requirement = settings.interruptible_node_selector_requirement
+    return [] if requirement is None else [requirement]
 
 
 def list_node_terms(spec: Fields) -> Sequence[Fields]:
@@ -128,6 +129,8 @@ def without_weaker_terms(spec: Fields, expressions: Sequence[Fields]) -> Fields:
 
 def with_requirements(spec: Fields, expressions: Sequence[Fields]) -> Fields:
     """Return the spec in which each node selector term also requires all these expressions."""
+    if not expressions:
+        return spec
     required = []
     for term in list_node_terms(spec) or [{}]:
         own = term.get("matchExpressions", ())
@@ -145,11 +148,9 @@ def _with_node_terms(spec: Fields, terms: Sequence[Fields]) -> Fields:
 
 def with_accelerator(spec: Fields, accelerator: GPUAccelerator, settings: Settings) -> Fields:
     """Return a spec that requires nodes with this accelerator and tolerates their taints."""
-    expressions = build_accelerator_requirements(accelerator, settings)
-    added = _build_accelerator_tolerations(accelerator, settings)
-    if added:
+    if added := _build_accelerator_tolerations(accelerator, settings):
         spec = {**spec, "tolerations": [*spec.get("tolerations", ()), *added]}
-    return with_requirements(spec, expressions) if expressions else spec
+    return with_requirements(spec, build_accelerator_requirements(accelerator, settings))
 
 
 def has_gpu(spec: Fields, settings: Settings) -> bool:

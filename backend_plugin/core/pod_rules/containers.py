@@ -65,20 +65,18 @@ def _check_ports(ports: Sequence[Fields], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
     names: dict[tuple[int, str], str | None] = {}
     for index, port in enumerate(ports):
-        name, number = port.get("name"), port.get("containerPort", 0)
+        at, name, number = f"{path}[{index}]", port.get("name"), port.get("containerPort", 0)
         key = (number, port.get("protocol", "TCP"))
         # `plan` removes a repeated port only if its name is the same, too. The API server rejects the others.
         if names.setdefault(key, name) != name:
-            yield build_duplicate_error(f"{path}[{index}]", {"containerPort": key[0], "protocol": key[1]})
+            yield build_duplicate_error(at, {"containerPort": key[0], "protocol": key[1]})
         if name:
-            yield from check_required_name(f"{path}[{index}].name", name, name_rules.check_port_name, taken)
+            yield from check_required_name(f"{at}.name", name, name_rules.check_port_name, taken)
         if not number:
-            yield build_required_error(f"{path}[{index}].containerPort")
+            yield build_required_error(f"{at}.containerPort")
         elif not 1 <= number <= _MOST_PORTS:
-            yield build_invalid_error(
-                f"{path}[{index}].containerPort", number, "must be between 1 and 65535, inclusive"
-            )
-        yield from check_choice(f"{path}[{index}].protocol", port.get("protocol", "TCP"), _PROTOCOLS)
+            yield build_invalid_error(f"{at}.containerPort", number, "must be between 1 and 65535, inclusive")
+        yield from check_choice(f"{at}.protocol", port.get("protocol", "TCP"), _PROTOCOLS)
 
 
 def _check_variables(variables: Sequence[Fields], path: str) -> Iterator[FieldError]:
@@ -108,14 +106,14 @@ def _check_source(variable: Fields, path: str) -> Iterator[FieldError]:
 def _check_mounts(mounts: Sequence[Fields], volumes: set[str | None], path: str) -> Iterator[FieldError]:
     taken: set[str] = set()
     for index, mount in enumerate(mounts):
-        name = mount.get("name", "")
+        at, name = f"{path}[{index}]", mount.get("name", "")
         if not name:
-            yield build_required_error(f"{path}[{index}].name")
+            yield build_required_error(f"{at}.name")
         elif name not in volumes:
-            yield build_invalid_error(f"{path}[{index}].name", name, "is not a volume of the pod")
-        yield from _check_mount_path(mount.get("mountPath", ""), taken, f"{path}[{index}].mountPath")
+            yield build_invalid_error(f"{at}.name", name, "is not a volume of the pod")
+        yield from _check_mount_path(mount.get("mountPath", ""), taken, f"{at}.mountPath")
         if ".." in mount.get("subPath", "").split("/"):
-            yield build_invalid_error(f"{path}[{index}].subPath", mount["subPath"], "must not contain '..'")
+            yield build_invalid_error(f"{at}.subPath", mount["subPath"], "must not contain '..'")
 
 
 def _check_mount_path(place: str, taken: set[str], path: str) -> Iterator[FieldError]:
