@@ -86,6 +86,7 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
     parsed = _parse_message(file.message)
     name, message = _split_exception(parsed)
     last_file = ["", *_LAST_FILE.findall(parsed.trace)][-1]
+    is_transport = _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
     failure = Failure(
         rank=int(parsed.rank) if parsed.rank else None,
         replica=parse_replica_name(file.worker) or parsed.where,
@@ -96,7 +97,7 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         frames=parsed.frames,
         chain=parsed.chain,
         traceback=parsed.trace,
-        from_torch="/torch/" in last_file or _is_transport_error(name, message),
+        from_torch="/torch/" in last_file or is_transport,
         recoverable=file.recoverable,
     )
     return failure, parsed.cause
@@ -111,10 +112,6 @@ def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
         return "", parsed.text
     known = _EXCEPTION.match(parsed.text)
     return (known["name"], known["message"] or "") if known else ("Error", parsed.text)
-
-
-def _is_transport_error(name: str, message: str) -> bool:
-    return _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
 
 
 def _parse_message(message: str) -> _ParsedMessage:

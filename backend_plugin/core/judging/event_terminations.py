@@ -1,13 +1,13 @@
 """Terminations of pods that are known only from events."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from signal import SIGTERM
 from typing import Final
 
 from backend_plugin.core.judging import error_parser, terminations
 from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
-from backend_plugin.core.observed import Event, Pod
+from backend_plugin.core.observed import Event, Observed
 from kfpytorch_common.causes import Cause
 
 # Events with these reasons can cause the end of a job only within the next minute. Other events can cause it
@@ -16,22 +16,17 @@ _PROMPT: Final = frozenset({"ExitedWithCode", "Preempted", "Evicted"})
 
 
 def list_event_terminations(
-    events: Iterable[Event],
-    pods: Iterable[Pod],
-    ended: datetime | None,
-    exit_codes: ExitCodes,
-    *,
-    launcher: bool = False,
+    observed: Observed, ended: datetime | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
     """Return the last termination of each pod that no longer exists, as events report it.
 
     Events long before `ended`, the end of the job, are ignored. The limit is one minute for exits,
-    preemptions and evictions by the kubelet, and ten minutes for others. `launcher` is true if the first node
-    of the job runs mpirun.
+    preemptions and evictions by the kubelet, and ten minutes for others.
     """
-    existing = {pod.name for pod in pods}
+    existing = {pod.name for pod in observed.pods}
+    launcher = observed.job is not None and observed.job.launcher
     last: dict[str, ReplicaTermination] = {}
-    for event in (each for each in events if _is_recent(each, ended)):
+    for event in (each for each in observed.events if _is_recent(each, ended)):
         termination = _find_event_termination(event, exit_codes, launcher=launcher)
         if termination is not None and termination.pod not in existing:
             last[termination.pod] = max(

@@ -8,16 +8,8 @@ from typing import Final
 from backend_plugin.core.judging.job_status import JobStatus
 from backend_plugin.core.judging.messages import format_unused_outputs, get_remedy, join_lines
 from backend_plugin.core.judging.terminations import ReplicaTermination
-from kfpytorch_common.causes import (
-    CLUSTER_REMEDIES,
-    Cause,
-    Failure,
-    Frame,
-    RaisedException,
-    classify,
-    is_unexplained,
-)
-from kfpytorch_common.causes import get_remedy as remedy_of
+from kfpytorch_common import causes
+from kfpytorch_common.causes import CLUSTER_REMEDIES, Cause, Failure, Frame, RaisedException, classify
 
 _USER_FRAME: Final = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in (\S{1,100})')
 # This project's packages are listed too, for developers who run them from a checkout.
@@ -76,7 +68,7 @@ def _select_hint(termination: ReplicaTermination) -> str:
     # Use the remedy for the failure only if `classify` returns the same cause that was found for the replica.
     ended = failure if failure.exception else replace(failure, message=termination.detail)
     is_known = termination.cause not in CLUSTER_REMEDIES and termination.cause is classify(ended)
-    hint = remedy_of(ended) if is_known else get_remedy(termination.cause)
+    hint = causes.get_remedy(ended) if is_known else get_remedy(termination.cause)
     if any((hint, failure.exception, termination.detail)) or termination.cause is not Cause.USER_ERROR:
         return hint
     return "it reported no error; the last lines of its log may show the reason"
@@ -88,7 +80,7 @@ def _format_retry_outlook(termination: ReplicaTermination, *, retry: bool) -> st
         return "" if termination.cause is Cause.SYSTEM_ERROR else "marked as recoverable by the task"
     if retry:
         return ""
-    sure = "may" if is_unexplained(termination.failure) else "would"
+    sure = "may" if causes.is_unexplained(termination.failure) else "would"
     return f"another attempt {sure} fail the same way"
 
 

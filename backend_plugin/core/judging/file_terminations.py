@@ -9,22 +9,15 @@ from typing import Final
 from backend_plugin.core.error_files import ErrorFile
 from backend_plugin.core.judging import error_parser
 from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination, can_follow_deletion
-from backend_plugin.core.observed import Container, ContainerTermination, Job, Pod
+from backend_plugin.core.observed import ContainerTermination, Job, Observed, Pod
 from kfpytorch_common.causes import Cause, Failure, classify, is_consequence
 
 
 def list_file_terminations(
-    files: Sequence[ErrorFile],
-    pods: Sequence[Pod],
-    exit_codes: ExitCodes,
-    *,
-    launcher: bool = False,
+    files: Sequence[ErrorFile], observed: Observed, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
-    """Return the terminations that the error files of workers report.
-
-    `pods` are used to find the name of each replica and the time at which its pod was deleted. `launcher` is
-    true if the first node of the job runs mpirun.
-    """
+    """Return the terminations that these error files of workers report."""
+    pods, launcher = observed.pods, observed.job is not None and observed.job.launcher
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
     return [
@@ -95,15 +88,11 @@ def split_error_files(
 
     The error file of a worker that succeeded after a restart is in neither list.
     """
-    states = [
-        max([_get_writer_state(file, pod) for pod in list_writers(file, pods)], default=_WriterState.FAILED)
-        for file in files
-    ]
-    paired = list(zip(files, states, strict=True))
-    return (
-        [file for file, state in paired if state is _WriterState.FAILED],
-        [file for file, state in paired if state is _WriterState.RESTARTED],
-    )
+    by_state: dict[_WriterState, list[ErrorFile]] = {state: [] for state in _WriterState}
+    for file in files:
+        states = [_get_writer_state(file, pod) for pod in list_writers(file, pods)]
+        by_state[max(states, default=_WriterState.FAILED)].append(file)
+    return by_state[_WriterState.FAILED], by_state[_WriterState.RESTARTED]
 
 
 def list_writers(file: ErrorFile, pods: Sequence[Pod]) -> list[Pod]:
@@ -127,13 +116,9 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
         return False
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
     restarts = {group.role: group.restarts for group in job.groups}
-    return restarts.get(role, False) and _implies_success(job, role)
-
-
-def _implies_success(job: Job, role: str) -> bool:
     # All nodes of a job without roles must succeed, also if it is elastic.
-    is_decided_by_master = job.elastic or any(group.role == "master" for group in job.groups)
-    return job.clean_pod_policy == "All" or role in ("master", "node") or not is_decided_by_master
+    must_succeed = role in ("master", "node") or not (job.elastic or "master" in restarts)
+    return restarts.get(role, False) and (must_succeed or job.clean_pod_policy == "All")
 
 
 # The shortest time in which a container is restarted and completes any work.
@@ -165,19 +150,11 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
-    container, began = pod.primary, _find_run_start(pod)
-    again = _has_previous_run(container)
-    if began is None or file.at is None:
-        return again
-    return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)
-
-
-def _has_previous_run(container: Container | None) -> bool:
-    return container is not None and (container.restarts > 0 or container.last is not None)
-
-
-def _find_run_start(pod: Pod) -> datetime | None:
     container, began = pod.primary, None
     if container is not None:
         began = container.ended.started if container.ended else container.running_since
-    return began or pod.started or pod.created
+    began = began or pod.started or pod.created
+    again = container is not None and (container.restarts > 0 or container.last is not None)
+    if began is None or file.at is None:
+        return again
+    return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 from msgspec import structs
 
@@ -17,14 +16,7 @@ from backend_plugin.core.judging import (
 )
 from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
-from backend_plugin.core.observed import (
-    Condition,
-    Job,
-    JobLimit,
-    Observed,
-    Pod,
-    get_end_time,
-)
+from backend_plugin.core.observed import Condition, Job, JobLimit, Observed, get_end_time
 
 
 def build_final_status(
@@ -35,18 +27,17 @@ def build_final_status(
     `state` is one for which `JobState.is_finished` is true. `condition` reports the end; None if unknown.
     """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
+    observed = structs.replace(observed, pods=pods)
     total, ended = job.replicas if job else len(pods), get_end_time(job, condition)
     is_unsettled = False
     # If the job has done its work, later terminations of pods do not matter.
     if state is JobState.SUCCEEDED or (observed.outputs and state is not JobState.FAILED):
-        files = _select_error_files(observed, state, pods, ended)
+        files = _select_error_files(observed, state, ended)
         certain, unsettled = file_terminations.split_error_files(files, pods)
         is_unsettled = state is JobState.SUCCEEDED and bool(unsettled) and not certain
-        ends = file_terminations.list_file_terminations(
-            [*certain, *unsettled], pods, exit_codes, launcher=_has_launcher(job)
-        )
+        ends = file_terminations.list_file_terminations([*certain, *unsettled], observed, exit_codes)
     else:
-        ends = _list_terminations(structs.replace(observed, pods=pods), condition, exit_codes)
+        ends = _list_terminations(observed, condition, exit_codes)
     return JobStatus(
         state=state,
         job=job,
@@ -64,20 +55,14 @@ def build_final_status(
     )
 
 
-def _has_launcher(job: Job | None) -> bool:
-    return job is not None and job.launcher
-
-
-def _select_error_files(
-    observed: Observed, state: JobState, pods: tuple[Pod, ...], ended: datetime | None
-) -> Sequence[ErrorFile]:
+def _select_error_files(observed: Observed, state: JobState, ended: datetime | None) -> Sequence[ErrorFile]:
     job = observed.job
     if state is not JobState.SUCCEEDED or job is None:
         return observed.error_files
     return [
         file
         for file in observed.error_files
-        if file_terminations.list_writers(file, pods)
+        if file_terminations.list_writers(file, observed.pods)
         or not file_terminations.is_recovery_implied(file, job, ended)
     ]
 
@@ -92,7 +77,7 @@ def _list_terminations(
     """
     pods, ended = observed.pods, get_end_time(observed.job, condition)
     ends = _list_known_terminations(observed, condition, exit_codes)
-    if not _has_ending_pod(pods, observed.job, condition) or root_cause.has_root_cause(ends, ended):
+    if not _has_ending_pod(observed, condition) or root_cause.has_root_cause(ends, ended):
         return ends
     undeleted = tuple(
         structs.replace(pod, deleted=None) if terminations.has_failed_by_itself(pod) else pod for pod in pods
@@ -100,15 +85,16 @@ def _list_terminations(
     return _list_known_terminations(structs.replace(observed, pods=undeleted), condition, exit_codes)
 
 
-def _has_ending_pod(pods: Sequence[Pod], job: Job | None, condition: Condition | None) -> bool:
-    """True if it is certain that the failure of one of `pods` has ended the job.
+def _has_ending_pod(observed: Observed, condition: Condition | None) -> bool:
+    """True if it is certain that the failure of one of the observed pods has ended the job.
 
-    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), no replica is
-    missing in `pods`, and no limit, such as a deadline, ended the job. `condition` reports the end.
+    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), the pod of no
+    replica is missing, and no limit, such as a deadline, ended the job. `condition` reports the end.
     """
+    job = observed.job
     if job is None or condition is None or job.clean_pod_policy != "All":
         return False
-    return len(pods) >= job.replicas and _find_limit(job, condition) is None
+    return len(observed.pods) >= job.replicas and _find_limit(job, condition) is None
 
 
 def _list_known_terminations(
@@ -120,29 +106,21 @@ def _list_known_terminations(
     which replicas were restarted. If there are any, return these instead. They are found in error files and,
     if the backoff limit ended the job, in previous container runs.
     """
-    pods = observed.pods
-    list_files = partial(
-        file_terminations.list_file_terminations,
-        pods=pods,
-        exit_codes=exit_codes,
-        launcher=_has_launcher(observed.job),
+    pods, files = observed.pods, observed.error_files
+    earlier = [each for each in files if file_terminations.has_writer_restarted(each, pods)]
+    current = [each for each in files if each not in earlier]
+    merged = root_cause.merge_terminations(
+        _list_reported_ends(observed, condition, exit_codes),
+        file_terminations.list_file_terminations(current, observed, exit_codes),
     )
-    ends = _list_reported_ends(observed, condition, exit_codes)
-    earlier = [each for each in observed.error_files if file_terminations.has_writer_restarted(each, pods)]
-    current = [each for each in observed.error_files if each not in earlier]
-    merged = root_cause.merge_terminations(ends, list_files(current))
     limit = _find_limit(observed.job, condition)
     if limit is JobLimit.DEADLINE or not all(map(_is_stopped, merged)):
         return merged
-    restarts = _list_restarts(pods, limit, exit_codes)
+    by_backoff = limit is JobLimit.BACKOFF
+    restarts = terminations.list_restart_terminations(pods, exit_codes) if by_backoff else []
     near = root_cause.select_near_files(earlier, restarts)
-    return root_cause.merge_terminations(restarts, list_files(near)) or merged
-
-
-def _list_restarts(
-    pods: tuple[Pod, ...], limit: JobLimit | None, exit_codes: ExitCodes
-) -> list[ReplicaTermination]:
-    return terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
+    of_files = file_terminations.list_file_terminations(near, observed, exit_codes)
+    return root_cause.merge_terminations(restarts, of_files) or merged
 
 
 def _list_reported_ends(
@@ -153,9 +131,7 @@ def _list_reported_ends(
     of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in observed.pods]
     return [
         *(each for each in of_pods if each is not None and not _is_cleanup(each, job, condition)),
-        *event_terminations.list_event_terminations(
-            observed.events, observed.pods, ended, exit_codes, launcher=_has_launcher(job)
-        ),
+        *event_terminations.list_event_terminations(observed, ended, exit_codes),
     ]
 
 
@@ -163,20 +139,16 @@ def _is_cleanup(termination: ReplicaTermination, job: Job | None, condition: Con
     """True if the operator stopped this replica because another termination had ended the job."""
     if job is None or condition is None or not _is_stopped(termination):
         return False
-    return _can_be_after_end(termination.at, job, condition)
-
-
-def _is_stopped(termination: ReplicaTermination) -> bool:
-    return termination.failure.stopped and termination.ordered
-
-
-def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
-    ended = get_end_time(job, condition)
+    at, ended = termination.at, get_end_time(job, condition)
     if at is None or ended is None or at > ended:
         return True
     removes_pods = job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF
     # Both times have a resolution of one second, and the operator takes less than one second.
     return at == ended and removes_pods
+
+
+def _is_stopped(termination: ReplicaTermination) -> bool:
+    return termination.failure.stopped and termination.ordered
 
 
 def _find_limit(job: Job | None, condition: Condition | None) -> JobLimit | None:

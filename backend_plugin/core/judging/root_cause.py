@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from signal import SIGABRT, SIGKILL, SIGTERM
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -23,10 +23,9 @@ _WHOLE_SECOND: Final = 10**9
 _SKEW: Final = timedelta(seconds=2)
 # Exit codes that are likely consequences, with their order among terminations at the same time.
 _DOUBTFUL: Final = {-SIGTERM: 1, -SIGABRT: 2}
-
-
 # Messages of a process that received SIGTERM, or that has a child process that did.
 _BY_SIGTERM: Final = re.compile(r"SignalException|got signal: 15|killed by signal: Terminated|SIGTERM")
+_SortKey: TypeAlias = tuple[int, int, int, tuple[str, int], str]
 
 
 def select_root_cause(
@@ -38,12 +37,10 @@ def select_root_cause(
     end of the job. If no cause precedes `ended`, later terminations count too, because the clock of a node
     may be ahead. A tie goes to the lowest replica name.
     """
-    worded = any(
-        termination.failure.exception and not is_consequence(termination.failure) for termination in ends
-    )
-    caused = not all(_is_after_job_end(termination, ended) for termination in filter(is_possible_cause, ends))
+    worded = any(each.failure.exception and not is_consequence(each.failure) for each in ends)
+    caused = not all(_is_after_job_end(each, ended) for each in filter(is_possible_cause, ends))
 
-    def get_sort_key(termination: ReplicaTermination) -> tuple[int, int, int, tuple[str, int], str]:
+    def get_sort_key(termination: ReplicaTermination) -> _SortKey:
         late = _is_after_job_end(termination, ended) and (caused or not _can_precede_job_end(termination))
         return _compute_sort_key(termination, late=late, worded=worded)
 
@@ -82,9 +79,7 @@ def _can_precede_job_end(termination: ReplicaTermination) -> bool:
     return is_possible_cause(termination) and (termination.explained or not termination.ordered)
 
 
-def _compute_sort_key(
-    termination: ReplicaTermination, *, late: bool, worded: bool
-) -> tuple[int, int, int, tuple[str, int], str]:
+def _compute_sort_key(termination: ReplicaTermination, *, late: bool, worded: bool) -> _SortKey:
     failure = termination.failure
     return (
         4 if late else _compute_rank(termination, worded=worded),
@@ -129,26 +124,22 @@ def with_early_exits(
     """
     if termination is None or termination.at is None or not is_consequence(termination.failure):
         return termination
-    early = _find_early_exits(pods, termination.at) - {termination.failure.replica}
+    ends = ((pod.replica, pod.termination) for pod in pods if pod.deleted is None)
+    exited = {
+        replica
+        for replica, end in ends
+        if end is not None and end.exit_code == 0 and has_ended_by(end, termination.at)
+    }
+    early = exited - {termination.failure.replica}
     if not early:
         return termination
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
     if len(early) < total - 1:
-        return structs.replace(
-            termination, summary=f"{termination.summary} ({names} had ended with exit code 0)"
-        )
+        summary = f"{termination.summary} ({names} had ended with exit code 0)"
+        return structs.replace(termination, summary=summary)
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(termination.failure, exception="EarlyExit", message=f"{text}\n{termination.summary}")
     return structs.replace(termination, failure=failure, cause=Cause.USER_ERROR, summary=text)
-
-
-def _find_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
-    return {pod.replica for pod in pods if _has_exited_with_zero(pod, at)}
-
-
-def _has_exited_with_zero(pod: Pod, at: datetime) -> bool:
-    ended = pod.termination
-    return ended is not None and ended.exit_code == 0 and pod.deleted is None and has_ended_by(ended, at)
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:
@@ -156,7 +147,7 @@ def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTerminat
 
     Files without a time are included. If no termination has a time, all files are included.
     """
-    since = min(filter(None, [termination.at for termination in ends]), default=None)
+    since = min(filter(None, [each.at for each in ends]), default=None)
     return [file for file in files if since is None or file.at is None or file.at - since >= -_WRITTEN]
 
 
@@ -168,14 +159,11 @@ def merge_terminations(
     A termination from a file replaces that of the pod that wrote the file, if the cause of the pod's
     termination is a user error. Other terminations of pods stay.
     """
-    writers = {termination.failure.replica for termination in files}
-    rest = [termination for termination in pods if termination.cause is not Cause.USER_ERROR]
-    silent = [
-        termination
-        for termination in pods
-        if termination.cause is Cause.USER_ERROR and termination.failure.replica not in writers
-    ]
-    ordered = sorted(files, key=lambda termination: (termination.failure.time_ns, termination.summary))
+    writers = {each.failure.replica for each in files}
+    of_users = [each for each in pods if each.cause is Cause.USER_ERROR]
+    rest = [each for each in pods if each.cause is not Cause.USER_ERROR]
+    silent = [each for each in of_users if each.failure.replica not in writers]
+    ordered = sorted(files, key=lambda each: (each.failure.time_ns, each.summary))
     of_files = [_take_pod_termination(file, silent) for file in ordered]
     return [*of_files, *silent, *rest]
 
@@ -187,14 +175,10 @@ def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTerminat
     termination of the pod that wrote the file from `silent`. If several pods can have written it, this is the
     most likely root cause among them.
     """
-    after = (
-        []
-        if file.failure.replica
-        else [termination for termination in silent if _can_be_writer(termination, file)]
-    )
+    after = [each for each in silent if not file.failure.replica and _can_be_writer(each, file)]
     if not after:
         return file
-    silent.remove(min(after, key=lambda termination: _compute_sort_key(termination, late=False, worded=True)))
+    silent.remove(min(after, key=lambda each: _compute_sort_key(each, late=False, worded=True)))
     replica = after[0].failure.replica if len(after) == 1 else ""
     return structs.replace(file, failure=replace(file.failure, replica=replica))
 

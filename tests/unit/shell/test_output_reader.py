@@ -13,6 +13,7 @@ from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from fsspec.implementations.memory import MemoryFileSystem
 
 from backend_plugin.core.judging import file_terminations
+from backend_plugin.core.observed import Observed
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes, PrefixNotAllowed
 from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOutputs
 from backend_plugin.shell.output_stores import OutputStores, StoreUnavailable, StoreUnusable
@@ -303,7 +304,7 @@ def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> N
     assert (len(kept), found.more) == (32, 18)
     assert max(kept) <= 40_000
     assert sum(kept) <= 2**20
-    ends = file_terminations.list_file_terminations(found.error_files, (), {})
+    ends = file_terminations.list_file_terminations(found.error_files, Observed(job=None), {})
     ends = [(each.cause, each.failure.rank, each.failure.exception) for each in ends]
     assert ends == [(Cause.OOM_GPU, 3, "RuntimeError")] * 32
 
