@@ -11,7 +11,7 @@ import msgspec
 
 from backend_plugin.core.dialects.table import get_dialect
 from backend_plugin.core.judging import verdict_annotation
-from backend_plugin.core.judging.deadline import is_exceeded
+from backend_plugin.core.judging.timeouts import is_exceeded
 from backend_plugin.core.judging.verdict import Verdict, build_failure
 from backend_plugin.core.names import CLEAN_POD_POLICY
 from backend_plugin.core.observed import Job, Observed, Pod, PodGroup, get_end_time, is_replica

@@ -12,13 +12,13 @@ from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.errors import collect_problems
 from backend_plugin.core.job import Attempt, TrainingJob
 from backend_plugin.core.judging import (
-    deadline,
     job_events,
     log_links,
     messages,
     root_cause,
     status,
     terminations,
+    timeouts,
     verdict_rules,
 )
 from backend_plugin.core.judging.context import JudgingContext
@@ -169,9 +169,9 @@ def build_start_patch(
 
     `observe` returns the observed state of the job. It is called only if a patch may be needed.
     """
-    if not deadline.needs_start(job, rules):
+    if not timeouts.needs_start(job, rules):
         return None
-    return deadline.build_start_patch(status.compute_status(observe(), rules.judging.exit_codes))
+    return timeouts.build_start_patch(status.compute_status(observe(), rules.judging.exit_codes))
 
 
 def judge_with_expiry(observed: Observed, rules: JudgingContext, now: datetime) -> tuple[Verdict, datetime]:

@@ -15,8 +15,8 @@ import msgspec
 from backend_plugin.core import job_conditions
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging import job_warnings
-from backend_plugin.core.judging.deadline import is_exceeded
 from backend_plugin.core.judging.job_status import JobState, JobStatus
+from backend_plugin.core.judging.timeouts import is_exceeded
 from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Event, Job, Observed, Pod, PodGroup
 from backend_plugin.core.settings.judging import JudgingSettings

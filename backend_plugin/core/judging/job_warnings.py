@@ -14,18 +14,6 @@ def list_warnings(
     observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary
 ) -> tuple[JobWarning, ...]:
     """Return the warnings of a job that has not ended; `pods` are its replicas."""
-    derived = (
-        _check_scheduler(observed, pods, gang),
-        _check_group_creation(observed, job, gang),
-        _check_host(job, pods),
-        _check_places(observed, job, pods, gang),
-    )
-    return (*_list_reported(observed), *filter(None, derived))
-
-
-def _list_reported(observed: Observed) -> list[JobWarning]:
-    if not observed.events and not observed.pod_groups:
-        return []
     foreign = [
         JobWarning(
             text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
@@ -34,7 +22,13 @@ def _list_reported(observed: Observed) -> list[JobWarning]:
         for group in observed.pod_groups
         if group.foreign
     ]
-    return [*list_scheduler_warnings(observed), *foreign]
+    derived = (
+        _check_scheduler(observed, pods, gang),
+        _check_group_creation(observed, job, gang),
+        _check_host(job, pods),
+        _check_places(observed, job, pods, gang),
+    )
+    return (*list_scheduler_warnings(observed), *foreign, *filter(None, derived))
 
 
 def list_scheduler_warnings(observed: Observed) -> list[JobWarning]:
@@ -52,8 +46,9 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if a new job has replicas without a node, and no gang scheduler places its pods."""
-    if not _has_only_queue(observed, gang):
+    """Return a warning if Kueue alone admits a new job, and no gang scheduler places its pods."""
+    is_queued = {group.kind for group in observed.pod_groups} == {"Workload"} and gang.queue
+    if not is_queued or gang.scheduler_name or gang.by_operator:
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
     if has_run or max(_GANG, sum(pod.is_bound for pod in pods) + 1) > job.replicas:
@@ -61,27 +56,17 @@ def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangS
     return JobWarning(text=IN_PART)
 
 
-def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
-    """True if a queue of Kueue admits the job, and no gang scheduler places its pods together."""
-    is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
-    return is_alone and {group.kind for group in observed.pod_groups} == {"Workload"}
-
-
 def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if some replicas of an elastic job have nodes, but the rendezvous host has none."""
     # The first replica hosts the rendezvous: the master, or else the first worker or node.
     role = job.groups[0].role if job.elastic and job.groups else ""
-    if role == "master" or not _is_waited_for(f"{role}-0", pods):
+    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == f"{role}-0")
+    if role == "master" or not is_waiting or not any(pod.is_bound for pod in pods):
         return None
     return JobWarning(
         text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
         f" min_member of the gang to the largest number of nodes to start all {role}s together",
     )
-
-
-def _is_waited_for(host: str, pods: Sequence[Pod]) -> bool:
-    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == host)
-    return is_waiting and any(pod.is_bound for pod in pods)
 
 
 def _is_waiting(pod: Pod) -> bool:
@@ -93,11 +78,10 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
     waiting = list(filter(_is_waiting, pods))
     if not waiting or _has_pod_status(observed, waiting) or _has_scheduler_status(observed):
         return None
-    name = "is there one with the schedulerName of these pods"
-    if gang.scheduler_name:
-        name = f"is there a scheduler called {gang.scheduler_name}"
+    named = f"a scheduler called {gang.scheduler_name}"
+    name = named if gang.scheduler_name else "one with the schedulerName of these pods"
     return JobWarning(
-        text=f"no scheduler has reported anything about its pods: {name}, and does it run?",
+        text=f"no scheduler has reported anything about its pods: is there {name}, and does it run?",
         since=max(filter(None, [pod.created for pod in waiting]), default=None),
     )
 

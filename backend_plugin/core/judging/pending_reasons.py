@@ -55,12 +55,8 @@ def _is_suspended(job: Job) -> bool:
 
 
 def _find_group_reason(group: PodGroup) -> PendingReason | None:
-    if group.foreign:
-        return None
-    for parser in STATUS_PARSERS:
-        if group.api in ("", parser.api) and (wait := parser.group(group)) is not None:
-            return wait
-    return None
+    parsers = [each for each in STATUS_PARSERS if not group.foreign and group.api in ("", each.api)]
+    return next((wait for each in parsers if (wait := each.group(group)) is not None), None)
 
 
 REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
@@ -140,10 +136,6 @@ def find_pod_reason(pod: Pod, exit_codes: ExitCodes) -> PendingReason | None:
         return None
     if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
-    return _find_start_reason(pod, exit_codes)
-
-
-def _find_start_reason(pod: Pod, exit_codes: ExitCodes) -> PendingReason | None:
     for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
@@ -197,10 +189,8 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
 
 def parse_scheduler_message(message: str) -> SchedulerMessage:
     """Parse a message about an unbound pod: from a gang scheduler, or else from kube-scheduler."""
-    for parser in STATUS_PARSERS:
-        if (parsed := parser.message(message)) is not None:
-            return parsed
-    return format_unschedulable(message)
+    parsed = (parser.message(message) for parser in STATUS_PARSERS)
+    return next(filter(None, parsed), None) or format_unschedulable(message)
 
 
 _UNHELPFUL: Final = re.compile(r"(?<!\d)(\d{1,9}) Preemption is not helpful for scheduling")
@@ -215,16 +205,12 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
-    parts = _split_node_reasons(nodes[3])
+    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
+    parts = [part.strip() for part in why.split(", ") if part]
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
     reasons = "; ".join(_OTHERWISE.sub(r"\1 ", _LACKING.sub(r"\1 lack \2", part)) for part in parts)
     text = f"no node of {nodes[2]} fits: {reasons}{_NEVER if _exceeds_capacity(nodes, parts) else ''}"
     return SchedulerMessage(text=text, gang=False, short=short)
-
-
-def _split_node_reasons(text: str) -> list[str]:
-    why = f"{text.partition('preemption:')[0]} ".partition(". ")[0].strip()
-    return [part.strip() for part in why.split(", ") if part]
 
 
 def _exceeds_capacity(nodes: re.Match[str], parts: Sequence[str]) -> bool:

@@ -241,14 +241,10 @@ def classify_container_termination(ended: ContainerTermination, exit_codes: Exit
     """Return the cause of a container's termination; the reason and conditions of the pod are ignored."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
-        return _classify_start_error(ended.message)
+        if "container init was OOM-killed" in ended.message:  # runc's message for a low memory limit.
+            return Cause.OOM_HOST
+        return Cause.INVALID_CONFIG if is_permanent_start_error(ended.message) else Cause.SYSTEM_ERROR
     return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
-
-
-def _classify_start_error(message: str) -> Cause:
-    if "container init was OOM-killed" in message:  # runc's message for a low memory limit.
-        return Cause.OOM_HOST
-    return Cause.INVALID_CONFIG if is_permanent_start_error(message) else Cause.SYSTEM_ERROR
 
 
 # Parts of a container runtime's messages which show that the container is invalid.

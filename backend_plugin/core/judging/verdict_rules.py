@@ -13,11 +13,11 @@ from typing_extensions import assert_never
 from backend_plugin.core.job_conditions import FAILED
 from backend_plugin.core.judging import messages, pending_reasons, replica_pods, timeouts
 from backend_plugin.core.judging.context import JudgingContext
-from backend_plugin.core.judging.deadline import is_exceeded
 from backend_plugin.core.judging.failure_message import format_failure, get_termination_reason
 from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.pending import JobWarning, PendingReason
 from backend_plugin.core.judging.terminations import ReplicaTermination
+from backend_plugin.core.judging.timeouts import is_exceeded
 from backend_plugin.core.judging.verdict import Phase, Verdict, build_failure, is_retryable
 from backend_plugin.core.judging.verdict_annotation import find_recorded_verdict
 from backend_plugin.core.observed import Condition, get_end_time
