@@ -78,9 +78,7 @@ class ObjectLister:
                 for each in await self._list_all(rule, request, _decode_objects):
                     metadata = get_mapping(each, "metadata")
                     if not get_mappings(metadata, "ownerReferences"):
-                        found.append(
-                            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-                        )
+                        found.append({**kind.type_meta, "metadata": metadata})
         return found
 
     async def list_runtimes(self) -> Sequence[Runtime]:
@@ -109,7 +107,7 @@ class ObjectLister:
         found: list[Job] = []
         missing = 0
         for dialect in table.DIALECTS.values():
-            parser = json_decoder.JsonDecoder(dialect.fields, partial(table.read_job_without_pods, dialect))
+            parser = json_decoder.JsonDecoder(dialect.fields, dialect.read_without_pods or dialect.read)
             rule = PolicyRule(resource=JOBS[dialect.name], verbs=("list", "watch"))
             try:
                 found += await self._list_all(

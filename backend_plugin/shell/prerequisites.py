@@ -89,10 +89,8 @@ class Prerequisites:
             )
 
     async def _set_owner(self, job: Job, prerequisite: Manifest) -> None:
-        resource = table.get_dialect(job.dialect).resource
         owner: Manifest = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
+            **table.get_dialect(job.dialect).resource.type_meta,
             "name": job.name,
             "uid": job.uid,
             "controller": True,

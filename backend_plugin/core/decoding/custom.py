@@ -68,7 +68,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     extended = extension.decode(custom.get(extension.KEY), problems)
     options, config = extended.train_job or TrainJobOptions(), parsed.elastic
     framework = options.framework
-    elastic = _build_elastic_policy(config) if framework == TORCH else None
+    elastic = _build_elastic_policy(config) if config is not None and framework == TORCH else None
     groups = _build_replica_groups(parsed, extended)
     replicas = sum([group.replicas for group in groups])
     problems += replica_specs.check_elastic(config, parsed.groups[1].replicas, framework)
@@ -156,20 +156,15 @@ def _build_replica_groups(parsed: _ParsedCustom, extended: extension.Extension) 
     if parsed.elastic is not None:
         processes = parsed.elastic.nproc_per_node
         groups = tuple(replace(group, processes=processes) for group in parsed.groups[1:])
+    options = [extended.roles.get(group.role, (group.placement, None)) for group in groups]
     return tuple(
-        _with_options(group, extended.roles.get(group.role)) for group in groups if group.replicas > 0
+        replace(group, placement=placement, num_retries=retries)
+        for group, (placement, retries) in zip(groups, options, strict=True)
+        if group.replicas > 0
     )
 
 
-def _with_options(group: ReplicaGroup, options: extension.RoleOptions | None) -> ReplicaGroup:
-    if options is None:
-        return group
-    return replace(group, placement=options.placement, num_retries=options.num_retries)
-
-
-def _build_elastic_policy(elastic: Any) -> ElasticPolicy | None:
-    if elastic is None:
-        return None
+def _build_elastic_policy(elastic: Any) -> ElasticPolicy:
     return ElasticPolicy(
         min_replicas=elastic.min_replicas,
         max_replicas=elastic.max_replicas,

@@ -1,10 +1,10 @@
-"""Reads and checks the data set, the model and the storage of a TrainJob in a task's `custom`."""
+"""Reads the data set and the model of a TrainJob in a task's `custom`; checks them and their storage."""
 
 from collections.abc import Iterator, Mapping
 
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import build_problem, select_problems
-from backend_plugin.core.train_job_options import DataSource, DataStorage
+from backend_plugin.core.train_job_options import DataSource
 from kfpytorch_common import data_sources, labels
 from kfpytorch_common.quantity import InvalidQuantity, parse
 from kfpytorch_idl.v1 import task_pb2
@@ -18,18 +18,6 @@ def decode_sources(options: task_pb2.TrainJob) -> Mapping[str, DataSource]:
         if options.HasField(kind)
         for source in (getattr(options, kind),)
     }
-
-
-def decode_storage(options: task_pb2.TrainJob) -> DataStorage | None:
-    """Return the volume for the data set and the model, or None if the options have no `storage`."""
-    if not options.HasField("storage"):
-        return None
-    storage = options.storage
-    return DataStorage(
-        size=storage.size or None,
-        storage_class=storage.storage_class or None,
-        claim=storage.claim or None,
-    )
 
 
 def check(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:

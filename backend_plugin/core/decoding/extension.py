@@ -12,7 +12,7 @@ from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, Placement, ReplicaRole
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.protojson import build_problem, check_choice, decode_struct, parse_message
-from backend_plugin.core.train_job_options import PodFailureRule, Topology, TrainJobOptions
+from backend_plugin.core.train_job_options import DataStorage, PodFailureRule, Topology, TrainJobOptions
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common import labels
 from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
@@ -29,18 +29,11 @@ _TOPOLOGY_MODES: Final = ("exclusive", "required", "preferred")
 _POSITIVE: Final = ("min_member", "queue_timeout_seconds", "pending_timeout_seconds")
 
 
-class RoleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of one replica role."""
-
-    placement: Placement
-    num_retries: int | None
-    """The number of restarts that each replica may have; None if the author set no number."""
-
-
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """The value of the key ``kfpytorch`` in a task's `custom`; every field is optional."""
 
-    roles: Mapping[ReplicaRole, RoleOptions] = msgspec.field(default_factory=dict)
+    roles: Mapping[ReplicaRole, tuple[Placement, int | None]] = msgspec.field(default_factory=dict)
+    """The placement and `num_retries` of each role; `num_retries` is None if the author set no number."""
     gang: GangOptions = GangOptions()
     train_job: TrainJobOptions | None = None
 
@@ -86,12 +79,12 @@ def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
             for rule in message.pod_failure_policy
         ),
         sources=data_sources.decode_sources(message),
-        storage=data_sources.decode_storage(message),
+        storage=DataStorage(**_read_set_fields(message.storage)) if "storage" in parts else None,
         framework=message.framework or TORCH,
     )
 
 
-def _decode_role(role: task_pb2.Role) -> RoleOptions:
+def _decode_role(role: task_pb2.Role) -> tuple[Placement, int | None]:
     parts = _read_set_fields(role)
     placement = Placement(
         node_selector=dict(role.node_selector),
@@ -102,7 +95,7 @@ def _decode_role(role: task_pb2.Role) -> RoleOptions:
         pod_template=decode_struct(role.pod_template) if "pod_template" in parts else None,
         priority_class_name=parts.get("priority_class_name"),
     )
-    return RoleOptions(placement=placement, num_retries=parts.get("num_retries"))
+    return placement, parts.get("num_retries")
 
 
 def _read_set_fields(message: Message) -> dict[str, Any]:

@@ -117,20 +117,14 @@ def check_gang(gang: GangOptions, replicas: int, elastic: Any, framework: str) -
     if gang.min_member is None:
         return
     path, least = "custom.kfpytorch.gang.minMember", gang.min_member
-    fewest = _get_fewest_replicas(elastic, replicas, framework)
+    # The smallest number of replicas with which the training can start; 0 if there is no minimum.
+    fewest = int(elastic.min_replicas) if elastic is not None else replicas if framework == MPI else 0
     if least > replicas > 0:
         message = f"is more than the {replicas} replicas of the job: none would ever start"
         yield build_problem(path, least, message, f"write at most {replicas}")
     elif 0 < least < fewest <= replicas:
         message = f"is less than the {fewest} nodes that training starts with: they would wait for others"
         yield build_problem(path, least, message, f"write at least {fewest}")
-
-
-def _get_fewest_replicas(elastic: Any, replicas: int, framework: str) -> int:
-    """Return the smallest number of replicas with which the training can start; 0 if there is no minimum."""
-    if elastic is not None:
-        return int(elastic.min_replicas)
-    return replicas if framework == MPI else 0
 
 
 def check_mpi(options: TrainJobOptions, nodes: int) -> Iterator[Problem]:

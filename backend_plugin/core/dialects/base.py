@@ -1,10 +1,15 @@
-"""The interface of a dialect: the data and functions by which one kind of job is supported."""
+"""The interface of a dialect, and the rules for manifests that all dialects share.
+
+A dialect is the data and the functions by which one kind of job is supported.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from backend_plugin.core.errors import Problem
+import msgspec
+
+from backend_plugin.core.errors import InvalidTask, Problem, check_size
 from backend_plugin.core.job import ReplicaRole, TrainingJob
 from backend_plugin.core.observed import Job, JobLimit, Observed
 from backend_plugin.core.plan import JobDraft
@@ -26,6 +31,11 @@ class JobResource:
     def api_version(self) -> str:
         """The `apiVersion` of the objects of this kind."""
         return f"{self.group}/{self.version}"
+
+    @property
+    def type_meta(self) -> dict[str, str]:
+        """The fields `apiVersion` and `kind` of the objects of this kind."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,3 +184,23 @@ class Dialect:
     def name(self) -> str:
         """The name of the dialect: the kind of its objects."""
         return self.resource.kind
+
+
+# The default request limit of etcd; the API server itself accepts 3 MiB.
+_LARGEST: Final = 3 * 2**19
+
+
+def encode_storable(manifest: Manifest) -> bytes:
+    """Return the JSON of the manifest; raise `InvalidTask` if it is larger than the cluster accepts."""
+    encoded = msgspec.json.encode(manifest)
+    if problems := check_size(f"the {manifest['kind']}", len(encoded), _LARGEST):
+        raise InvalidTask(*problems)
+    return encoded
+
+
+def without_duplicate_secrets(spec: Manifest) -> Manifest:
+    """Return a pod's spec without duplicate pull secrets, which the CRDs of jobs reject."""
+    secrets = spec.get("imagePullSecrets")
+    if not isinstance(secrets, list):
+        return spec
+    return {**spec, "imagePullSecrets": list({str(each): each for each in secrets}.values())}

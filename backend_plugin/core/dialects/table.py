@@ -52,11 +52,6 @@ def read_job(manifest: Manifest) -> Job:
     return (find_dialect(manifest) or DEFAULT).read(manifest)
 
 
-def read_job_without_pods(dialect: Dialect, manifest: Manifest) -> Job:
-    """Read a job if its pods are unknown: its conditions are derived from its manifest alone."""
-    return (dialect.read_without_pods or dialect.read)(manifest)
-
-
 def find_pod_dialect(labels: Container[str]) -> Dialect:
     """Return the dialect (kind of job) of a pod's job, by the labels of the pod; for no match, PyTorchJob."""
     return next((each for each in _ROWS if each.labels.job_name in labels), DEFAULT)

@@ -170,18 +170,12 @@ def build_event(job: Job, reason: str, message: str, now: datetime, *, since: da
     turn = hashlib.sha256(f"{job.uid} {reason} {since.isoformat()}".encode()).hexdigest()
     line = message.partition("\n")[0].encode()[:_LONGEST].decode(errors="ignore")
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    resource = table.get_dialect(job.dialect).resource
+    kind = table.get_dialect(job.dialect).resource.type_meta
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{job.name}.{turn[:16]}", "namespace": job.namespace},
-        "involvedObject": {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-        },
+        "involvedObject": {**kind, "name": job.name, "namespace": job.namespace, "uid": job.uid},
         "type": "Normal" if reason == JobEventReason.RUNS.value else "Warning",
         "reason": reason,
         "message": line,

@@ -22,8 +22,7 @@ class OwnerJob:
     def build_object(self, kind: str, name: str, spec: Manifest, **metadata: JsonValue) -> Manifest:
         """Return a core/v1 object of this kind that the job owns. `metadata` are additional fields."""
         owner: Manifest = {
-            "apiVersion": self.dialect.resource.api_version,
-            "kind": self.dialect.name,
+            **self.dialect.resource.type_meta,
             "name": self.name,
             "uid": self.uid,
             "controller": True,

@@ -8,7 +8,8 @@ from cluster import BEGAN, FAILED, RUNNING, SUCCEEDED, job
 from cluster_pods import with_metadata
 
 from backend_plugin.core import foreign_jobs, ownership
-from backend_plugin.core.dialects.table import DIALECTS, read_job, read_job_without_pods
+from backend_plugin.core.dialects.table import DIALECTS, read_job
+from backend_plugin.core.dialects.trainjob.reader import read_without_pods
 from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.embedded.objects import merge_patch
@@ -93,14 +94,15 @@ def conditions(**types: str):
     ],
 )
 def test_phase_of_a_foreign_job_is_derived_from_its_conditions(kind, status, expected):
-    job = read_job_without_pods(DIALECTS[kind], {"kind": kind, "metadata": {"name": "x"}, "status": status})
+    read = DIALECTS[kind].read_without_pods or DIALECTS[kind].read
+    job = read({"kind": kind, "metadata": {"name": "x"}, "status": status})
     assert foreign_jobs.describe(job).phase is expected
 
 
 def test_foreign_job_has_the_message_of_its_condition_and_a_command_that_deletes_it():
     metadata = {"name": "x", "namespace": "ns"}
     manifest = {"kind": "TrainJob", "metadata": metadata, "status": conditions(Failed="True")}
-    job = read_job_without_pods(DIALECTS["TrainJob"], manifest)
+    job = read_without_pods(manifest)
     assert foreign_jobs.describe(job).message == "is Failed"
     command = "kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns"
     assert foreign_jobs.format_refusal(job).endswith(command)

@@ -1,9 +1,9 @@
 """The PyTorchJob manifest. It has only fields that training-operator 1.7 to 1.9 interpret in the same way."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
+from backend_plugin.core.dialects.base import encode_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.pytorchjob.reader import ENDING_DEADLINE
 from backend_plugin.core.dialects.pytorchjob.resource import CONTAINER, PORT, REPLICA_SPECS, RESOURCE
 from backend_plugin.core.errors import Problem
@@ -27,10 +27,13 @@ SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     """Return the PyTorchJob; raise `InvalidTask` if it is larger than the cluster accepts."""
     replicas = {group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups}
+    metadata, policy = draft.metadata, job.run_policy.clean_pod_policy
+    if job.elastic and policy != "None":
+        annotations = {**get_mapping(metadata, "annotations"), CLEAN_POD_POLICY: policy}
+        metadata = {**metadata, "annotations": annotations}
     manifest: Manifest = {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
-        "metadata": _with_clean_pod_policy(job, draft.metadata),
+        **RESOURCE.type_meta,
+        "metadata": metadata,
         "spec": {
             REPLICA_SPECS: replicas,
             "runPolicy": _build_run_policy(job, draft),
@@ -46,8 +49,7 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     template: Manifest = {"spec": {"containers": [{"name": CONTAINER, "image": "probe"}]}}
     replica: Manifest = {"replicas": 1, "restartPolicy": "Never", "template": template}
     return {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
+        **RESOURCE.type_meta,
         "metadata": metadata,
         "spec": {REPLICA_SPECS: {"Master": replica}},
     }
@@ -71,13 +73,10 @@ def _with_named_ports(container: Manifest) -> Manifest:
     if container.get("name") != CONTAINER or not ports:
         return container
     is_taken = any(port.get("name") == PORT.name for port in ports)
-    return {**container, "ports": [_with_port_name(port, is_taken=is_taken) for port in ports]}
-
-
-def _with_port_name(port: Manifest, *, is_taken: bool) -> Manifest:
-    number = port.get("containerPort")
-    is_operators = number == PORT.number and not is_taken
-    return {**port, "name": port.get("name") or (PORT.name if is_operators else f"port-{number}")}
+    numbers = [port.get("containerPort") for port in ports]
+    names = [PORT.name if each == PORT.number and not is_taken else f"port-{each}" for each in numbers]
+    named = [{**port, "name": port.get("name") or name} for port, name in zip(ports, names, strict=True)]
+    return {**container, "ports": named}
 
 
 def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -93,14 +92,6 @@ def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
     # would then kill rank 0, which may still write the outputs.
     clean = "None" if job.elastic else policy.clean_pod_policy
     return {"cleanPodPolicy": clean, **{key: value for key, value in fields.items() if value is not None}}
-
-
-def _with_clean_pod_policy(job: TrainingJob, job_metadata: Manifest) -> Manifest:
-    policy = job.run_policy.clean_pod_policy
-    if not job.elastic or policy == "None":
-        return job_metadata
-    annotations = {**get_mapping(job_metadata, "annotations"), CLEAN_POD_POLICY: policy}
-    return {**job_metadata, "annotations": annotations}
 
 
 def _build_elastic_fields(job: TrainingJob, job_metadata: Manifest) -> Manifest:
@@ -143,12 +134,8 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for number in list_repeated([each.get("containerPort", 0) for each in ports]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield build_problem(path, number, "is the number of two ports", remedy)
-    if _conflicts_with_operator_port(ports):
-        remedy = f"name it {PORT.name}, or use another number"
-        yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
-
-
-def _conflicts_with_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
     # The operator adds its port to a container without a port of that name.
     is_added = all(each.get("name") != PORT.name for each in ports)
-    return is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name"))
+    if is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name")):
+        remedy = f"name it {PORT.name}, or use another number"
+        yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)

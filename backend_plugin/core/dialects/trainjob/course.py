@@ -4,7 +4,8 @@ Two ends are derived. An elastic job succeeds although its surplus nodes were ne
 nodes were restarted more often than the limits for failures and disruptions allow.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -64,13 +65,9 @@ def _select_pods(
         # An initializer is not a replica, but its failure may be the cause of the end.
         kept |= {pod.name for pod in loading if pod.phase != "Succeeded"}
     roles = (ROLE, *job.initializers)
-    return tuple(pod for pod in pods if pod.name in kept or not _is_left_out(pod, roles))
-
-
-def _is_left_out(pod: Pod, roles: Container[str]) -> bool:
-    if not pod.role or pod.place:
-        return False
-    return pod.role in roles or pod.phase != "Failed"
+    kept |= {pod.name for pod in pods if not pod.role or pod.place}
+    kept |= {pod.name for pod in pods if pod.phase == "Failed" and pod.role not in roles}
+    return tuple(pod for pod in pods if pod.name in kept)
 
 
 def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
@@ -78,12 +75,8 @@ def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFi
     indexes, end = _read_options(job).succeeded_indexes, job.end_condition
     if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
         return files
-    return tuple(file for file in files if _is_required(file, indexes))
-
-
-def _is_required(file: ErrorFile, indexes: str) -> bool:
-    index = parse_replica_name(file.worker).rpartition("-")[2]
-    return not index.isdecimal() or contains_index(indexes, int(index))
+    writers = [(file, parse_replica_name(file.worker).rpartition("-")[2]) for file in files]
+    return tuple(file for file, node in writers if not node.isdecimal() or contains_index(indexes, int(node)))
 
 
 def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
@@ -173,12 +166,13 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
     limits = _read_options(job)
     ended = _find_surplus_end(nodes, limits.min_nodes or 1) if job.scales else None
     attempt = max((pod.attempt for pod in nodes), default=0)
+    most = math.inf if limits.max_disruptions is None else limits.max_restarts + limits.max_disruptions
     if ended is not None:
         message = "all nodes of the training have succeeded"
         yield Condition(
             type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=message, since=ended
         )
-    elif job.end_condition is None and _is_over_limit(attempt, limits):
+    elif job.end_condition is None and not limits.named_runtime and attempt > most:
         message = f"all nodes were restarted {attempt} times, after failures and disruptions"
         yield Condition(
             type=job_conditions.FAILED,
@@ -187,12 +181,6 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
             message=message,
             since=_find_creation(nodes),
         )
-
-
-def _is_over_limit(attempt: int, limits: options.JobOptions) -> bool:
-    if limits.max_disruptions is None or limits.named_runtime:
-        return False
-    return attempt > limits.max_restarts + limits.max_disruptions
 
 
 def _find_start(pod: Pod) -> datetime | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backend_plugin.core import names
-from backend_plugin.core.dialects.pod_specs import encode_storable, without_duplicate_secrets
+from backend_plugin.core.dialects.base import encode_storable, without_duplicate_secrets
 from backend_plugin.core.dialects.trainjob import (
     initializers,
     mpi,
@@ -57,8 +57,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
     if (policy := job.run_policy.clean_pod_policy) != "None":
         annotations[names.CLEAN_POD_POLICY] = policy
     manifest: Manifest = {
-        "apiVersion": resource.RESOURCE.api_version,
-        "kind": resource.RESOURCE.kind,
+        **resource.RESOURCE.type_meta,
         "metadata": {**metadata, "annotations": annotations},
         "spec": {
             "runtimeRef": reference,
@@ -107,8 +106,7 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     """Return a job with one node and a runtime that need not exist, for a dry run."""
     reference = resource.build_runtime_reference(resource.RUNTIME.kind, metadata["name"])
     return {
-        "apiVersion": resource.RESOURCE.api_version,
-        "kind": resource.RESOURCE.kind,
+        **resource.RESOURCE.type_meta,
         "metadata": metadata,
         "spec": {"runtimeRef": reference, "trainer": {"numNodes": 1}},
     }
@@ -125,8 +123,7 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     annotations = omit_empty({"annotations": _build_job_annotations(job, draft)})
     pod = _build_pod_template(job, draft)
     runtime: Manifest = {
-        "apiVersion": resource.RUNTIME.api_version,
-        "kind": resource.RUNTIME.kind,
+        **resource.RUNTIME.type_meta,
         "metadata": {
             "name": name,
             "namespace": get_text(metadata, "namespace"),

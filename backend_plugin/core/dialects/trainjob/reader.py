@@ -60,6 +60,11 @@ def read_job(manifest: Manifest) -> Job:
     trainer, metadata = get_mapping(spec, "trainer"), read_job_metadata(manifest)
     job_options = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
     count = read_replica_count(trainer, "numNodes")
+    conditions = [
+        structs.replace(each, type=_CONDITIONS.get(each.type, each.type)) for each in read_conditions(status)
+    ]
+    if status.get("jobsStatus"):  # Trainer fills this field only after it has created the JobSet.
+        conditions.append(Condition(type=job_conditions.CREATED, true=True))
     managers = tuple(get_interned(each, "manager") for each in get_mappings(spec, "runtimePatches"))
     return Job(
         dialect=RESOURCE.kind,
@@ -79,7 +84,7 @@ def read_job(manifest: Manifest) -> Job:
         patch_managers=managers,
         lost_patch=job_options.named_runtime and MANAGER not in managers,
         owns_pods=False,
-        conditions=(*map(_translate_condition, read_conditions(status)), *_derive_creation(status)),
+        conditions=tuple(conditions),
         expires=job_options.ttl_seconds is not None,
         ttl=None if job_options.ttl_seconds is None else timedelta(seconds=max(0, job_options.ttl_seconds)),
     )
@@ -91,19 +96,8 @@ def read_without_pods(manifest: Manifest) -> Job:
     counts = get_mappings(manifest, "status", "jobsStatus")
     if job.end_condition is not None or not any(get_int(each, "ready") for each in counts):
         return job
-    return structs.replace(
-        job, conditions=(*job.conditions, Condition(type=job_conditions.RUNNING, true=True))
-    )
-
-
-def _derive_creation(status: Manifest) -> tuple[Condition, ...]:
-    # Trainer fills `jobsStatus` only after it has created the JobSet.
-    return (Condition(type=job_conditions.CREATED, true=True),) if status.get("jobsStatus") else ()
-
-
-def _translate_condition(condition: Condition) -> Condition:
-    kind = _CONDITIONS.get(condition.type)
-    return condition if kind is None or kind == condition.type else structs.replace(condition, type=kind)
+    running = Condition(type=job_conditions.RUNNING, true=True)
+    return structs.replace(job, conditions=(*job.conditions, running))
 
 
 def is_suspended(manifest: Manifest) -> bool:

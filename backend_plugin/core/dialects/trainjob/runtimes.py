@@ -1,6 +1,6 @@
 """Reads training runtimes, and builds a job that lists the Python packages of a runtime."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names, runtimes, task_annotation
@@ -47,13 +47,14 @@ def read_runtime(manifest: Manifest) -> Runtime:
     trainer = find_trainer(get_mapping(node, "template", "spec", "template", "spec"))
     device, count = _read_device(get_mapping(trainer, "resources", "limits"))
     name, nodes = get_text(metadata, "name"), get_int(policy, "numNodes")
+    processes = [get_mapping(policy, framework).get("numProcPerNode") for framework in policy]
     return Runtime(
         name=name,
         kind=get_text(manifest, "kind"),
         namespace=get_text(metadata, "namespace"),
         framework=labels.get(FRAMEWORK, ""),
         nodes=1 if nodes is None else nodes,
-        processes=_read_processes(policy),
+        processes=next((str(each) for each in processes if isinstance(each, int | str)), ""),
         device=device,
         device_count=count,
         image=get_text(trainer, "image"),
@@ -61,15 +62,6 @@ def read_runtime(manifest: Manifest) -> Runtime:
         role=get_text(node, "name") if trainer else "",
         initializers=tuple(get_text(each, "name") for each in replicated.values()),
     )
-
-
-def _read_processes(policy: Manifest) -> str:
-    """Return the number of processes per node in a runtime's `mlPolicy`, as text; empty if it has none."""
-    for framework in policy:
-        processes = get_mapping(policy, framework).get("numProcPerNode")
-        if isinstance(processes, int | str):
-            return str(processes)
-    return ""
 
 
 def _read_device(limits: Manifest) -> tuple[str, str]:
@@ -93,8 +85,7 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
     patched: Manifest = {"metadata": {"labels": labels}}
     jobs: list[JsonValue] = [{"name": runtime.role, "template": {"spec": {"template": patched}}}]
     return {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
+        **RESOURCE.type_meta,
         "metadata": {
             "name": wanted.name,
             "namespace": wanted.namespace,
@@ -120,7 +111,9 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
-    known = _select_known(found, kind, get_text(job, "metadata", "namespace"))
+    namespaces = ("", get_text(job, "metadata", "namespace"))
+    # A runtime with a job was created for this job alone.
+    known = [each for each in found if each.kind == kind and not each.job and each.namespace in namespaces]
     missing = {each.name: _find_missing_job(job, each) for each in known}
     usable = sorted(each for each, part in missing.items() if not part)
     if name in usable or not known:
@@ -128,13 +121,6 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
     message = f"has no job {missing[name]}" if name in missing else f"is not a {kind} of the cluster"
     remedy = f"write one of {', '.join(usable)}" if usable else f"leave it out: no {kind} can run the task"
     yield build_problem("custom.kfpytorch.trainJob.runtime", name, message, remedy)
-
-
-def _select_known(found: Iterable[Runtime], kind: str, namespace: str) -> list[Runtime]:
-    """Return the runtimes of a kind that a job in `namespace` can name; none that was created for one job."""
-    return [
-        each for each in found if each.kind == kind and not each.job and each.namespace in ("", namespace)
-    ]
 
 
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
