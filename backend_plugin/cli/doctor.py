@@ -111,7 +111,7 @@ def command(**options: Any) -> None:
 
 def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "DoctorRequest"]:
     from backend_plugin.cli import clusters
-    from backend_plugin.doctor import sample_task
+    from backend_plugin.doctor import task_planner
     from backend_plugin.doctor.burn_in import job
     from backend_plugin.doctor.fact_collector import DoctorRequest
 
@@ -121,7 +121,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
     server = configuration.server.settings
     named = cluster_options.read_place(options)
     place = sample_attempt.Place(**(named or {"namespace": _NAMESPACE}))
-    template, run = sample_attempt.read_task(options, place, sample_task.build_template())
+    template, run = sample_attempt.read_task(options, place, task_planner.build_default_task())
     run = job.build_attempt(run, secrets.token_hex(8)) if options["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not cluster_options.is_pattern(each)]
     request = DoctorRequest(

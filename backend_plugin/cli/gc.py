@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from backend_plugin.cli import cluster_options, command_errors, command_io, json_lines, serve_settings, tables
-from backend_plugin.core import job_conditions, printable
+from backend_plugin.core import foreign_jobs, job_conditions, printable
 from backend_plugin.core.errors import BackendError
 
 if TYPE_CHECKING:
@@ -29,14 +29,7 @@ the server: check the list first. It connects to the cluster, not to a server, a
   $ kfpytorch gc --namespace flytesnacks-development --delete
 """
 _HEADER: Final = ("NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", "AGE", "RESULT")
-_STATES: Final = (
-    job_conditions.SUCCEEDED,
-    job_conditions.FAILED,
-    job_conditions.SUSPENDED,
-    job_conditions.RESTARTING,
-    job_conditions.RUNNING,
-    job_conditions.CREATED,
-)
+_STATES: Final = (*foreign_jobs.PHASES, job_conditions.CREATED)
 """Condition types in order of precedence, for the STATE column."""
 _FAILED: Final = 1
 _UNCLEAR: Final = "cannot determine if {jobs} jobs without an owner are orphans: {why}"

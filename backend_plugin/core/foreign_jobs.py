@@ -6,7 +6,7 @@ from backend_plugin.core.errors import BackendError
 from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Job
 
-_PHASES = {
+PHASES = {
     job_conditions.SUCCEEDED: Phase.SUCCEEDED,
     job_conditions.FAILED: Phase.FAILED,
     job_conditions.SUSPENDED: Phase.QUEUED,
@@ -23,7 +23,7 @@ class ForeignJob(BackendError):
 def describe(job: Job) -> Verdict:
     """Return the Flyte phase of a job that another client created, for display only."""
     true = {each.type: each for each in job.conditions if each.true}
-    for kind, phase in _PHASES.items():
+    for kind, phase in PHASES.items():
         if kind in true:
             return Verdict(phase=phase, reason=true[kind].reason or kind, message=true[kind].message)
     return Verdict(phase=Phase.INITIALIZING, reason=job_conditions.CREATED, message="")

@@ -7,11 +7,10 @@ from typing import Final
 import msgspec
 
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import kubectl_commands
-from backend_plugin.doctor.facts import DryRunReply, Permission, ReadFailure
+from backend_plugin.doctor.facts import DryRunReply, NotReadable, Permission
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube import credentials, json_decoder
 from backend_plugin.kube.api_client import ApiClient
@@ -32,16 +31,6 @@ def build_permission(resource: ApiResource, *verbs: str, sub: str = "", namespac
     return Permission(group=resource.group, resource=plural, verbs=verbs, namespace=namespace)
 
 
-class NotReadable(BackendError):
-    """A request failed or was forbidden. The message contains the reason and the remedy."""
-
-    def __init__(self, unseen: ReadFailure) -> None:
-        """Store the failure as `unseen`; its reason and remedy are the message of the error."""
-        verb = "run: " if unseen.remedy.startswith("kubectl ") else ""
-        super().__init__(f"{unseen.reason}; {verb}{unseen.remedy}" if unseen.remedy else unseen.reason)
-        self.unseen = unseen
-
-
 def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
     """Return the error for missing permissions, with a command that grants them.
 
@@ -49,7 +38,7 @@ def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
     """
     user = kubectl_commands.read_user(reason)
     remedy = kubectl_commands.build_grant_command(rules, user)
-    return NotReadable(ReadFailure(reason=reason, remedy=remedy, rules=rules, user=user))
+    return NotReadable(reason, remedy, rules, user)
 
 
 @contextmanager
@@ -63,7 +52,7 @@ def convert_unavailability() -> Iterator[None]:
 
 def _build_unavailable(reason: str) -> NotReadable:
     message, _, remedy = reason.partition("; ")
-    return NotReadable(ReadFailure(reason=message, remedy=remedy or "kubectl get --raw '/readyz?verbose'"))
+    return NotReadable(message, remedy or "kubectl get --raw '/readyz?verbose'")
 
 
 @asynccontextmanager
@@ -101,7 +90,10 @@ class ClusterReader:
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
         """
-        version = self._find_version(look.resource)
+        # A request for a kind that is not served fails with 403 if the user has no permission for it.
+        group = look.resource.group
+        is_absent = group and self._versions and group not in self._versions
+        version = "" if is_absent else look.resource.version or self._versions.get(group, "")
         if not version:
             return None
         path = look.resource.build_path(look.namespace, look.name, version=version)
@@ -114,11 +106,6 @@ class ClusterReader:
             if answer.is_not_served:
                 return None
             raise _build_error(answer, look.resource, look.verb, look.namespace) from answer
-
-    def _find_version(self, resource: ApiResource) -> str:
-        # A request for a kind that is not served fails with 403 if the user has no permission for it.
-        is_absent = resource.group and self._versions and resource.group not in self._versions
-        return "" if is_absent else resource.version or self._versions.get(resource.group, "")
 
     async def _iter_objects(self, path: str, look: Query) -> AsyncIterator[Manifest]:
         if look.name:

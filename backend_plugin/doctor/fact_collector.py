@@ -19,8 +19,8 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import access_review, deployments, external_probes, queries, task_planner
 from backend_plugin.doctor.checks import gang
-from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable, open_connection
-from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
+from backend_plugin.doctor.cluster_reader import ClusterReader, open_connection
+from backend_plugin.doctor.facts import DryRunReply, Facts, NotReadable, Subject
 from backend_plugin.doctor.operators.table import get_operator
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube.api_client import ApiClient
@@ -123,10 +123,10 @@ async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
 async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterable[Query]) -> Facts:
     wanted = [*rows]
     answers = await asyncio.gather(*(reader.read_objects(each) for each in wanted), return_exceptions=True)
-    objects, failures = dict[Subject, list[Manifest]](), dict[Subject, ReadFailure]()
+    objects, failures = dict[Subject, list[Manifest]](), dict[Subject, NotReadable]()
     for look, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, NotReadable):
-            failures[look.subject] = answer.unseen.merge(failures.get(look.subject))
+            failures[look.subject] = answer.merge(failures.get(look.subject))
         elif isinstance(answer, BaseException):
             raise answer
         elif answer is not None:
@@ -149,7 +149,7 @@ async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
     try:
         return replace(facts, lacking=await access_review.list_missing_permissions(api, facts))
     except NotReadable as why:
-        return replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why.unseen})
+        return replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why})
 
 
 def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
@@ -191,7 +191,7 @@ async def _with_dry_runs(reader: ClusterReader, facts: Facts) -> Facts:
         try:
             reply = await reader.dry_run_create(manifest, facts.task.dialect)
         except NotReadable as why:
-            unseen[subject] = why.unseen.merge(unseen.get(subject))
+            unseen[subject] = why.merge(unseen.get(subject))
         else:
             replies[name].append(reply)
     # The job and its prerequisites have one name: keep the first rejection, or else the reply to the job.

@@ -2,13 +2,13 @@
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from backend_plugin.core.dialects import table
 from backend_plugin.core.dialects.base import Dialect
-from backend_plugin.core.errors import Problem
+from backend_plugin.core.errors import BackendError, Problem
 from backend_plugin.core.plan import Plan
 from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.scheduling.gang_settings import GangSettings
@@ -69,25 +69,32 @@ class Permission:
     """The namespace of the permission; empty for all namespaces."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFailure:
-    """The reason why an object could not be read."""
+class NotReadable(BackendError):
+    """An object could not be read. The message contains the reason and the remedy."""
 
-    reason: str
-    remedy: str = ""
-    rules: Sequence[Permission] = ()
-    """The missing permissions; empty if the request failed for another reason."""
-    user: str = ""
-    """The user without the permissions; empty if it is not known."""
+    def __init__(
+        self, reason: str, remedy: str = "", rules: Sequence[Permission] = (), user: str = ""
+    ) -> None:
+        """Store why a request failed.
 
-    def merge(self, earlier: "ReadFailure | None") -> "ReadFailure":
+        Args:
+            reason: The error.
+            remedy: The action for the user.
+            rules: The missing permissions; empty if the request failed for another reason.
+            user: The user without the permissions; empty if it is not known.
+        """
+        verb = "run: " if remedy.startswith("kubectl ") else ""
+        super().__init__(f"{reason}; {verb}{remedy}" if remedy else reason)
+        self.reason, self.remedy, self.rules, self.user = reason, remedy, rules, user
+
+    def merge(self, earlier: "NotReadable | None") -> "NotReadable":
         """Return one failure for the same subject, with the missing permissions of both.
 
         A failure without missing permissions is dropped if the other one has some.
         """
         if earlier is None or not earlier.rules:
             return self
-        return replace(earlier, rules=(*earlier.rules, *self.rules))
+        return NotReadable(earlier.reason, earlier.remedy, (*earlier.rules, *self.rules), earlier.user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +189,7 @@ class Facts:
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc)
     """The time of the cluster's clock."""
     objects: Mapping[Subject, Sequence[Manifest]] = field(default_factory=dict)
-    unseen: Mapping[Subject, ReadFailure] = field(default_factory=dict)
+    unseen: Mapping[Subject, NotReadable] = field(default_factory=dict)
     """The subjects that could not be read, each with the reason."""
     task: PlannedTask = field(default_factory=PlannedTask)
     job_reply: DryRunReply = field(default_factory=DryRunReply)

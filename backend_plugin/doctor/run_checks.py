@@ -19,7 +19,7 @@ from backend_plugin.doctor.checks import (
     security,
     templates,
 )
-from backend_plugin.doctor.facts import DryRunReply, Facts, ReadFailure, Subject
+from backend_plugin.doctor.facts import DryRunReply, Facts, NotReadable, Subject
 from backend_plugin.doctor.operators import table as operators
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -100,7 +100,7 @@ def get_exit_code(found: Sequence[Finding]) -> int:
     return EXIT_CODES[sort_findings(found)[0].level] if found else 0
 
 
-def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Finding]:
+def _report_read_failures(unseen: Mapping[Subject, NotReadable]) -> Sequence[Finding]:
     """Return one finding for all missing permissions, and one for each other reason."""
     forbidden = {subject: each for subject, each in unseen.items() if each.rules}
     found = [_build_permission_finding(forbidden)] if forbidden else []
@@ -110,7 +110,7 @@ def _report_read_failures(unseen: Mapping[Subject, ReadFailure]) -> Sequence[Fin
     return found
 
 
-def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Finding:
+def _build_permission_finding(forbidden: Mapping[Subject, NotReadable]) -> Finding:
     first = next(iter(forbidden.values()))
     rules = [rule for each in forbidden.values() for rule in each.rules]
     user = next((each.user for each in forbidden.values() if each.user), "")
@@ -118,7 +118,7 @@ def _build_permission_finding(forbidden: Mapping[Subject, ReadFailure]) -> Findi
     return _build_read_finding(forbidden, reason, kubectl_commands.build_grant_command(rules, user))
 
 
-def _build_read_finding(unseen: Mapping[Subject, ReadFailure], reason: str, remedy: str) -> Finding:
+def _build_read_finding(unseen: Mapping[Subject, NotReadable], reason: str, remedy: str) -> Finding:
     without = ", ".join(check.id for check in CHECKS if {*unseen} & {*check.needs})
     looked_at = ", ".join(subject.value for subject in unseen)
     return Finding(

@@ -1,18 +1,43 @@
-"""Builds the manifests of the task that ``kfpytorch doctor`` checks, from the facts about the cluster."""
+"""Builds the manifests of the task that ``kfpytorch doctor`` checks, and the default task."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+from flyteidl.core.tasks_pb2 import TaskTemplate
+from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core import pipeline
 from backend_plugin.core.decoding import custom
 from backend_plugin.core.decoding.dialect_selection import select_dialect, with_dialect
 from backend_plugin.core.errors import InvalidTask, collect_problems
+from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.doctor import role_pods
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
 if TYPE_CHECKING:
     from backend_plugin.doctor.fact_collector import DoctorRequest
+
+_TASK: Final = {
+    "id": {
+        "resourceType": "TASK",
+        "project": "project",
+        "domain": "development",
+        "name": "any",
+        "version": "1",
+    },
+    "type": TASK_TYPE,
+    "taskTypeVersion": 1,
+    # The task never runs, so this image is never pulled.
+    "container": {"image": "kfpytorch-doctor:1", "args": ["true"]},
+    "custom": {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}},
+}
+
+
+def build_default_task() -> TaskTemplate:
+    """Return the default task, used if the user names none: a master and a worker."""
+    found: Any = ParseDict(_TASK, TaskTemplate())
+    return found
 
 
 def add_plan(request: "DoctorRequest", facts: Facts, found: Capabilities) -> Facts:

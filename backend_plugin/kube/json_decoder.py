@@ -132,4 +132,4 @@ def decode_object(body: bytes) -> Manifest:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        raise MalformedResponse(f"not a JSON object: {error}") from error
+        raise MalformedResponse(f"not JSON: {error}") from error

@@ -12,8 +12,8 @@ from backend_plugin.core.object_readers import read_observed
 from backend_plugin.core.observed import Observed, Pod, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
-from backend_plugin.doctor.cluster_reader import ClusterReader, NotReadable
-from backend_plugin.doctor.facts import Subject
+from backend_plugin.doctor.cluster_reader import ClusterReader
+from backend_plugin.doctor.facts import NotReadable, Subject
 from backend_plugin.doctor.queries import Query
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_errors import ApiError

@@ -23,12 +23,11 @@ from backend_plugin.doctor.burn_in.observer import BurnInObserver
 from backend_plugin.doctor.check import Finding, Severity
 from backend_plugin.doctor.cluster_reader import (
     ClusterReader,
-    NotReadable,
     build_forbidden,
     build_permission,
     open_connection,
 )
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts, NotReadable, Subject
 from backend_plugin.kube.api_client import ApiClient
 from backend_plugin.kube.api_resources import EVENTS, JOBS, PODS, get_resource
 from backend_plugin.kube.cluster import KubernetesCluster
@@ -78,7 +77,7 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
             cluster = KubernetesCluster(connection, options)
             return await _BurnInRunner(cluster, api, facts, limits).run(trial)
     except NotReadable as lacking:
-        return [_build_not_run(lacking.unseen.reason, lacking.unseen.remedy)]
+        return [_build_not_run(lacking.reason, lacking.remedy)]
     except BackendError as trouble:
         return [results.build_failure(str(trouble))]
 

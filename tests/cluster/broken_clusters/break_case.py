@@ -11,7 +11,7 @@ from builders import a_run, a_template
 from rig.api import Manifest
 
 from backend_plugin.core import settings
-from backend_plugin.doctor import fact_collector, run_checks, sample_task
+from backend_plugin.doctor import fact_collector, run_checks, task_planner
 from backend_plugin.doctor.check import Finding
 from backend_plugin.doctor.fact_collector import DoctorRequest
 from backend_plugin.kube.options import KubernetesOptions
@@ -65,7 +65,7 @@ def build_request(
     is_any = custom is None and not of_task
     replicas = custom or {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 1}}
     return DoctorRequest(
-        template=sample_task.build_template() if is_any else a_template(replicas, **of_task),
+        template=task_planner.build_default_task() if is_any else a_template(replicas, **of_task),
         run=a_run(namespace=namespace, service_account="default"),
         named=not is_any,
         settings=settings.read(platform or {}),

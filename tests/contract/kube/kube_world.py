@@ -17,7 +17,7 @@ from backend_plugin.core import job_ref
 from backend_plugin.core.dialects.table import DEFAULT
 from backend_plugin.core.job import JobRef
 from backend_plugin.core.observed import Job
-from backend_plugin.doctor import fact_collector, sample_task
+from backend_plugin.doctor import fact_collector, task_planner
 from backend_plugin.doctor.facts import Facts
 from backend_plugin.kube.cluster import KubernetesCluster
 from backend_plugin.kube.credentials import ClusterAccess, CredentialsUnusable
@@ -136,7 +136,7 @@ def options(server: KubeServer, directory: Path, **settings: Any) -> KubernetesO
 
 def collect_facts(server: KubeServer, directory: Path, **fields: Any) -> Facts:
     """Return the facts that the doctor reads, for the task of its own unless `fields` have another one."""
-    fields = {"template": sample_task.build_template(), "named": False, **fields}
+    fields = {"template": task_planner.build_default_task(), "named": False, **fields}
     request = fact_collector.DoctorRequest(run=a_run(namespace="ns"), **fields)
     return asyncio.run(fact_collector.collect_facts(options(server, directory, request_timeout=1.0), request))
 

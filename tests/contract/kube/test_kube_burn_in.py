@@ -21,8 +21,7 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import Settings, read
 from backend_plugin.doctor.burn_in import job, observer, runner
 from backend_plugin.doctor.check import Severity
-from backend_plugin.doctor.cluster_reader import NotReadable
-from backend_plugin.doctor.facts import Facts, PlannedTask, ReadFailure
+from backend_plugin.doctor.facts import Facts, NotReadable, PlannedTask
 from backend_plugin.kube.api_resources import EVENTS
 from backend_plugin.kube.options import KubernetesOptions
 
@@ -220,7 +219,7 @@ async def test_failed_list_of_events_of_one_kind_does_not_hide_the_others():
     class Reader:
         async def read_objects(self, query):
             if query.query == {"fieldSelector": "involvedObject.kind=PyTorchJob"}:
-                raise NotReadable(ReadFailure(reason="500"))
+                raise NotReadable("500")
             return [{"involvedObject": {"name": MASTER}}] if query.resource is EVENTS else []
 
     watched = observer.BurnInObserver(api=None, reader=Reader(), namespace="ns", dialect=DEFAULT)

@@ -14,7 +14,7 @@ from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.core.settings import read
 from backend_plugin.doctor import deployments, role_pods, summary
 from backend_plugin.doctor.cluster_reader import ClusterReader
-from backend_plugin.doctor.facts import DryRunReply, Facts, PlannedTask, ReadFailure, RolePods, Subject
+from backend_plugin.doctor.facts import DryRunReply, Facts, NotReadable, PlannedTask, RolePods, Subject
 from backend_plugin.doctor.operators import table
 from backend_plugin.doctor.run_checks import CHECKS
 from backend_plugin.kube.api_errors import ApiError
@@ -296,7 +296,7 @@ def test_missing_webhook_is_reported_only_if_the_operator_may_exist() -> None:
     for fields, is_found in (
         ({}, False),
         ({"objects": {Subject.DEPLOYMENTS: [runs("training-operator:v1.9.3")]}}, True),
-        ({"unseen": {Subject.DEPLOYMENTS: ReadFailure(reason="forbidden")}}, True),
+        ({"unseen": {Subject.DEPLOYMENTS: NotReadable("forbidden")}}, True),
     ):
         facts = Facts(namespace="n", invalid_reply=DryRunReply(stored={}), **fields)
         assert bool(find_sentences("webhook-missing", facts)) is is_found

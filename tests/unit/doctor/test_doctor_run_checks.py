@@ -16,11 +16,10 @@ from remedy_cases import CASES, role
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.doctor import external_probes, run_checks
 from backend_plugin.doctor.check import Check, Severity, Violation
-from backend_plugin.doctor.cluster_reader import NotReadable
-from backend_plugin.doctor.facts import DryRunReply, Facts, ProbeResult, ReadFailure, Subject
+from backend_plugin.doctor.facts import DryRunReply, Facts, NotReadable, ProbeResult, Subject
 from backend_plugin.doctor.run_checks import CHECKS, EXIT_CODES
 
-NODES = ReadFailure(reason="the API server answers 500", remedy="kubectl get nodes")
+NODES = NotReadable("the API server answers 500", "kubectl get nodes")
 
 
 def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
@@ -115,7 +114,7 @@ def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str,
 
 def test_error_of_a_request_marks_a_command_in_its_remedy() -> None:
     remedies = ("", "name a kubeconfig", "kubectl version")
-    found = [str(NotReadable(ReadFailure(reason="no answer", remedy=remedy))) for remedy in remedies]
+    found = [str(NotReadable("no answer", remedy)) for remedy in remedies]
     assert found == ["no answer", "no answer; name a kubeconfig", "no answer; run: kubectl version"]
 
 
