@@ -16,12 +16,7 @@ from flytekitplugins.kfpytorch import (
     torchrun_options,
     validators,
 )
-from flytekitplugins.kfpytorch.config_base import (
-    Config,
-    ConfigPart,
-    build_config_reader,
-    find_unknown_fields,
-)
+from flytekitplugins.kfpytorch.config_base import Config, ConfigPart, build_config_reader, find_unknown_fields
 from flytekitplugins.kfpytorch.extension import Gang, TrainJob
 from flytekitplugins.kfpytorch.policies import CleanPodPolicy, RestartPolicy
 from flytekitplugins.kfpytorch.problems import ConfigProblem, add_prefix, require_no_problems

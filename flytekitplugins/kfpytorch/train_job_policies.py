@@ -4,15 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from flytekitplugins.kfpytorch import validators
 from flytekitplugins.kfpytorch.config_base import ConfigPart, build_config_reader
 from flytekitplugins.kfpytorch.problems import ConfigProblem, build_invalid_value
-from flytekitplugins.kfpytorch.validators import (
-    build_check_reader,
-    build_choice_reader,
-    build_list_reader,
-    build_mapping_reader,
-    is_list,
-)
 from kfpytorch_common import labels
 from kfpytorch_common.completion_indexes import FORMAT, contains_index, parse_indexes
 
@@ -43,7 +37,7 @@ class SuccessPolicy(ConfigPart):
 
 
 def _read_exit_codes(value: object) -> object:
-    if not is_list(value) or not all(type(code) is int and 0 < code < 256 for code in value):
+    if not validators.is_list(value) or not all(type(code) is int and 0 < code < 256 for code in value):
         raise build_invalid_value(value, "must be a list of exit codes from 1 to 255, such as [42]")
     return sorted(set(value))
 
@@ -55,7 +49,7 @@ def _check_pod_condition(kind: object, status: object) -> Iterator[ConfigProblem
         yield ConfigProblem("", status, "must be 'True' or 'False' or 'Unknown', with the type as key")
 
 
-_read_pod_conditions: Final = build_mapping_reader(
+_read_pod_conditions: Final = validators.build_mapping_reader(
     _check_pod_condition, "must be a dict of conditions such as {'ConfigIssue': 'True'}"
 )
 
@@ -80,9 +74,9 @@ class PodFailurePolicyRule(ConfigPart):
             "True"}``.
     """
 
-    action: Annotated[str, build_choice_reader("FailJob", "Ignore", "Count")]
+    action: Annotated[str, validators.build_choice_reader("FailJob", "Ignore", "Count")]
     exit_codes: Annotated[Sequence[int] | None, _read_exit_codes] = None
-    operator: Annotated[str, build_choice_reader("In", "NotIn")] = "In"
+    operator: Annotated[str, validators.build_choice_reader("In", "NotIn")] = "In"
     pod_conditions: Annotated[Mapping[str, str] | None, _read_pod_conditions] = None
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
@@ -92,7 +86,7 @@ class PodFailurePolicyRule(ConfigPart):
             yield ConfigProblem("exit_codes", self.exit_codes, "set either exit_codes or pod_conditions")
 
 
-_read_level: Final = build_check_reader(
+_read_level: Final = validators.build_check_reader(
     lambda value: isinstance(value, str) and labels.is_key(value),
     f"must be the name of a label of nodes: {labels.KEY}",
 )
@@ -111,9 +105,9 @@ class Topology(ConfigPart):
     """
 
     level: Annotated[str, _read_level]
-    mode: Annotated[str | None, build_choice_reader("exclusive", "required", "preferred")] = None
+    mode: Annotated[str | None, validators.build_choice_reader("exclusive", "required", "preferred")] = None
 
 
-read_pod_failure_policy: Final = build_list_reader(
+read_pod_failure_policy: Final = validators.build_list_reader(
     build_config_reader(PodFailurePolicyRule), "must be a list of PodFailurePolicyRule(...)"
 )

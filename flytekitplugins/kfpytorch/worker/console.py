@@ -6,14 +6,8 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from flytekitplugins.kfpytorch.worker.output_slots import (
-    CHUNK,
-    KEPT,
-    OutputSlot,
-    OutputStream,
-    open_pipes,
-    open_terminal,
-)
+from flytekitplugins.kfpytorch.worker import output_slots
+from flytekitplugins.kfpytorch.worker.output_slots import KEPT, OutputSlot, OutputStream
 from kfpytorch_common.output_lines import format_plain, with_prefix
 from kfpytorch_common.polling import poll_readable
 
@@ -46,7 +40,8 @@ class Console:
         # The parent of this process may have closed its standard output.
         shows_terminal = not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
         has_terminal = interactive and shows_terminal
-        streams, slot.ends = open_terminal(slot) if has_terminal else open_pipes(slot)
+        open_streams = output_slots.open_terminal if has_terminal else output_slots.open_pipes
+        streams, slot.ends = open_streams(slot)
         self._streams |= {stream.fd: stream for stream in streams}
         return slot
 
@@ -81,7 +76,7 @@ class Console:
             self._forward_input(fd)
             return
         try:
-            chunk = os.read(fd, CHUNK)
+            chunk = os.read(fd, output_slots.CHUNK)
         except BlockingIOError:
             return
         except OSError:  # The other side of a terminal is closed.

@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kfpytorch_common.causes import (
-    MISMATCH,
-    Failure,
-    find_wrapped_consequence,
-    is_consequence,
-    is_timeout,
-    select_root_cause,
-)
+from kfpytorch_common import causes
+from kfpytorch_common.causes import Failure, is_consequence
 
 EARLY_EXIT: Final = "EarlyExit"
 COLLECTIVE_MISMATCH: Final = "CollectiveMismatch"
@@ -37,11 +31,11 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
     code 0. It is empty if the job has ranks with an unknown outcome.
     """
     unwrapped = [_unwrap(each) for each in failures]
-    noticed = select_root_cause(unwrapped)
+    noticed = causes.select_root_cause(unwrapped)
     rest = [each for each in unwrapped if each is not noticed]
     early = _find_early_exits(noticed, rest, well)
     if not early:
-        cause = select_root_cause(failures)
+        cause = causes.select_root_cause(failures)
         return FailureAnalysis(cause=cause, others=[each for each in failures if each is not cause])
     first = replace(early[0], exception=EARLY_EXIT, message=early[0].message or "the process ended itself")
     return FailureAnalysis(cause=first, others=rest if early == [noticed] else unwrapped, early=early)
@@ -52,7 +46,7 @@ def _unwrap(failure: Failure) -> Failure:
 
     Return `failure` unchanged if its chain contains no such error, or if its exception is one itself.
     """
-    consequence = None if is_consequence(failure) else find_wrapped_consequence(failure)
+    consequence = None if is_consequence(failure) else causes.find_wrapped_consequence(failure)
     if consequence is None:
         return failure
     return replace(
@@ -76,7 +70,7 @@ def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
 
     `last_words` are the last lines of output of the process. In any other case, return `cause` unchanged.
     """
-    mismatch = MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
+    mismatch = causes.MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if mismatch is None:
         return cause
     sizes = f"received {mismatch[1]} bytes and expected {mismatch[2]}"
@@ -88,7 +82,7 @@ def _find_early_exits(cause: Failure, others: Sequence[Failure], well: Sequence[
     if cause.exception == "SystemExit" and cause.exit_code == 0:
         return [cause] if any(map(is_waiting, others)) else []
     # A collective may have timed out because of a rank that ran until it was stopped.
-    is_slow = is_timeout(cause) and bool(list_stopped_elsewhere(others))
+    is_slow = causes.is_timeout(cause) and bool(list_stopped_elsewhere(others))
     if not is_consequence(cause) or is_slow:
         return []
     # The ranks that may have ended before the first rank noticed the loss of a peer.
