@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from torch.distributed.elastic.agent.server.api import (
-    RunResult,
-    SimpleElasticAgent,
-    Worker,
-    WorkerGroup,
-    WorkerSpec,
-    WorkerState,
-)
+from torch.distributed.elastic.agent.server import api
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher import api as launcher
@@ -27,9 +20,9 @@ from torch.distributed.launcher import api as launcher
 from flytekitplugins.kfpytorch.worker import (
     failure_file,
     launch_settings,
-    loopback,
     replica,
     report,
+    torch_adaptations,
     torch_rendezvous,
     verdict,
 )
@@ -72,7 +65,7 @@ def main(start: "ChildStart") -> int:
     launch: launch_settings.ElasticLaunchConfig = pickle.loads(settings)  # noqa: S301 - from our caller.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _raise_signal)
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         outcome = catch(lambda: _run_agent(launch, node, start))
     if not isinstance(outcome, Caught):
         return EXIT_FAILED if outcome else 0
@@ -102,7 +95,7 @@ def _run_agent(
         torch_rendezvous.remove_delays()
     config = build_launch_config(launch)
     rendezvous = torch_rendezvous.create_handler(config, launch)
-    spec = WorkerSpec(
+    spec = api.WorkerSpec(
         role=config.role,
         local_world_size=config.nproc_per_node,
         entrypoint=main,
@@ -131,10 +124,10 @@ def _run_agent(
     return agent.failures
 
 
-class _Agent(SimpleElasticAgent):
+class _Agent(api.SimpleElasticAgent):
     def __init__(
         self,
-        spec: WorkerSpec,
+        spec: api.WorkerSpec,
         launch: launch_settings.ElasticLaunchConfig,
         node: AgentSpec,
         start: "ChildStart",
@@ -150,7 +143,7 @@ class _Agent(SimpleElasticAgent):
         self._generation = 0
         self.failures: list[Failure] = []
 
-    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+    def _rendezvous(self, worker_group: api.WorkerGroup) -> None:
         """Join the other nodes, and take the number of restarts of the workers from the node of rank 0.
 
         torch counts only the failures of its own node, so the numbers of the nodes can differ. The workers of
@@ -165,14 +158,14 @@ class _Agent(SimpleElasticAgent):
         self._generation = int(store.get(_GENERATION))
         self._rounds += 1
 
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+    def _start_workers(self, worker_group: api.WorkerGroup) -> dict[int, Any]:
         self._group.members.clear()
         return {
             worker.local_rank: self._start_worker(worker, self._build_env(worker, worker_group)).pid
             for worker in worker_group.workers
         }
 
-    def _start_worker(self, worker: Worker, env: Mapping[str, str]) -> SupervisedProcess:
+    def _start_worker(self, worker: api.Worker, env: Mapping[str, str]) -> SupervisedProcess:
         place, first = self._node.places[worker.local_rank], 3 * worker.local_rank
         process = ProcessSpec(
             name=place["replica"],
@@ -183,7 +176,7 @@ class _Agent(SimpleElasticAgent):
         )
         return self._group.start(process, self._events)
 
-    def _build_env(self, worker: Worker, group: WorkerGroup) -> dict[str, str]:
+    def _build_env(self, worker: api.Worker, group: api.WorkerGroup) -> dict[str, str]:
         spec = group.spec
         return {
             "RANK": str(worker.global_rank),
@@ -196,7 +189,7 @@ class _Agent(SimpleElasticAgent):
             "GROUP_WORLD_SIZE": str(group.group_world_size),
             "ROLE_WORLD_SIZE": str(worker.role_world_size),
             # torch 2.4 sets `group.master_addr` to the name of this host, not to `local_addr`.
-            "MASTER_ADDR": loopback.find_loopback_address() or str(group.master_addr),
+            "MASTER_ADDR": torch_adaptations.find_loopback_address() or str(group.master_addr),
             "MASTER_PORT": str(group.master_port),
             "TORCHELASTIC_RESTART_COUNT": str(self._generation),
             "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
@@ -205,7 +198,7 @@ class _Agent(SimpleElasticAgent):
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
 
-    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:  # noqa: ARG002 - there is one group.
+    def _monitor_workers(self, worker_group: api.WorkerGroup) -> api.RunResult:  # noqa: ARG002 - there is one group.
         members = self._group.members
         has_exit = any(each.code is not None for each in members)
         self._group.collect_exits(0 if has_exit else self._launch.monitor_interval)
@@ -214,12 +207,12 @@ class _Agent(SimpleElasticAgent):
             self._group.stop(signal.SIGTERM, self._group.collect_exits)
             self.failures = self.list_ended(failed=True)
             self._report_restart()
-            return RunResult(state=WorkerState.FAILED)
+            return api.RunResult(state=api.WorkerState.FAILED)
         if self._group.list_running():
-            return RunResult(state=WorkerState.HEALTHY)
+            return api.RunResult(state=api.WorkerState.HEALTHY)
         self.failures = []
         values = {int(each.process.env["RANK"]): None for each in members}
-        return RunResult(state=WorkerState.SUCCEEDED, return_values=values)
+        return api.RunResult(state=api.WorkerState.SUCCEEDED, return_values=values)
 
     def list_ended(self, *, failed: bool) -> list[Failure]:
         """Return the terminations of the failed workers, or if `failed` is False, of the successful ones."""
@@ -238,7 +231,7 @@ class _Agent(SimpleElasticAgent):
             self._send_event({"event": "restart", "why": report.format_failure(first), "left": left})
 
     # torch 2.4 passes a further argument: whether the workers restart afterwards.
-    def _stop_workers(self, worker_group: WorkerGroup, **_: object) -> None:  # noqa: ARG002
+    def _stop_workers(self, worker_group: api.WorkerGroup, **_: object) -> None:  # noqa: ARG002
         self._group.stop(signal.SIGTERM, self._group.collect_exits)
 
     def _shutdown(

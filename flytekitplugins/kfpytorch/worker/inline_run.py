@@ -11,7 +11,7 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
 from flytekitplugins.kfpytorch.frameworks import get_framework
-from flytekitplugins.kfpytorch.worker import gloo_fallback, jax_processes, loopback, runtime_info, topology
+from flytekitplugins.kfpytorch.worker import jax_processes, runtime_info, topology, torch_adaptations
 from kfpytorch_common import operator_env
 from kfpytorch_common.caught import Caught, catch
 from kfpytorch_common.frameworks import JAX, TORCH
@@ -53,7 +53,7 @@ def run_inline(task: Any, inputs: dict[str, Any]) -> Any:
 def _call_function(task: Any, inputs: dict[str, Any]) -> Any:
     if get_framework(task.task_config) != TORCH or importlib.util.find_spec("torch") is None:
         return task.task_function(**inputs)
-    with loopback.keep_stores_on_loopback(), gloo_fallback.replace_nccl():
+    with torch_adaptations.keep_stores_on_loopback(), torch_adaptations.replace_nccl():
         return task.task_function(**inputs)
 
 
@@ -67,7 +67,7 @@ def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     is_torch = get_framework(task.task_config) == TORCH
     if not is_torch:
         os.environ.update(jax_processes.build_bind_address(os.environ))
-    with loopback.keep_stores_on_loopback() if is_torch else contextlib.nullcontext():
+    with torch_adaptations.keep_stores_on_loopback() if is_torch else contextlib.nullcontext():
         value = catch(lambda: task.task_function(**inputs))
     if isinstance(value, Caught):
         if not isinstance(value.error, IgnoreOutputs):

@@ -13,7 +13,6 @@ from flytekitplugins.kfpytorch.worker import (
     inline_run,
     jax_processes,
     loading,
-    local_mode,
     local_requirements,
     machine,
     outcome,
@@ -43,7 +42,7 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     loading.require_not_importing(task.name)
     with _report_start_errors(task):
         ranks = 1 + (task.task_config.workers() or 0)
-        return _run_processes(task, inputs, ranks, replicas_by_default=local_mode.is_under_pyflyte_run())
+        return _run_processes(task, inputs, ranks, replicas_by_default=runtime_info.is_under_pyflyte_run())
 
 
 def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> Any:
@@ -109,9 +108,9 @@ def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by
 
 
 @contextlib.contextmanager
-def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[local_mode.LocalMode]:
+def _prepare_local_run(task: Any, *, replicas_by_default: bool) -> Iterator[runtime_info.LocalMode]:
     local_requirements.require_packages(task.task_config)
-    chosen = local_mode.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
+    chosen = runtime_info.read_local_mode(os.environ, replicas_by_default=replicas_by_default)
     with inline_run.set_environment(local_requirements.load_sources(task.task_config)):
         yield chosen
 
@@ -121,7 +120,7 @@ def _report_start_errors(task: Any) -> Iterator[None]:
     try:
         yield
     except (
-        local_mode.InvalidLocalMode,
+        runtime_info.InvalidLocalMode,
         local_requirements.PackagesNotInstalled,
         topology.NoGpu,
         payloads.NotPicklable,
@@ -133,7 +132,7 @@ def _report_start_errors(task: Any) -> Iterator[None]:
 
 
 def _fit_topology(
-    task: Any, requested: tuple[int, int | str], chosen: local_mode.LocalMode
+    task: Any, requested: tuple[int, int | str], chosen: runtime_info.LocalMode
 ) -> topology.Topology:
     here = machine.detect_machine(os.environ)
     nodes, processes = requested

@@ -17,7 +17,6 @@ from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
     jax_processes,
     launch_settings,
-    local_mode,
     machine,
     outcome,
     payloads,
@@ -376,7 +375,7 @@ def open_run(
 @contextlib.contextmanager
 def _open_console(task: Any, *, in_pod: bool) -> Iterator[Console]:
     directory = None if in_pod else run_files.create_log_directory(task.name, Console.print_line)
-    console = Console(directory, all_ranks=in_pod or local_mode.is_verbose(os.environ))
+    console = Console(directory, all_ranks=in_pod or runtime_info.is_verbose(os.environ))
     try:
         yield console
     except SigtermReceived:

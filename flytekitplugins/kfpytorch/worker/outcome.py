@@ -20,10 +20,10 @@ from flytekit.extend import IgnoreOutputs
 
 from flytekitplugins.kfpytorch.worker import (
     failure_file,
-    local_mode,
     rank_groups,
     report,
     result,
+    runtime_info,
     user_frames,
     verdict,
 )
@@ -163,12 +163,12 @@ def build_exception(
             seconds=seconds,
             last_words=last_words,
             logs=_format_log_location(console, cause),
-            verbose=local_mode.is_verbose(os.environ),
+            verbose=runtime_info.is_verbose(os.environ),
             at_terminal=ended.at_terminal,
         )
     )
     kind = RecoverableReplicaFailed if cause.recoverable else ReplicaFailed
-    if not local_mode.is_under_pyflyte_run():
+    if not runtime_info.is_under_pyflyte_run():
         if ended.at_terminal:
             _shorten_uncaught_failures()
         return kind(text, cause.time_ns / 1e9)
@@ -208,7 +208,7 @@ def _with_source(failure: Failure) -> Failure:
 
 def build_start_error(task: Any, error: Exception) -> Exception:
     """Return the exception for a run that did not start. Under `pyflyte run`, also print a report."""
-    if not local_mode.is_under_pyflyte_run():
+    if not runtime_info.is_under_pyflyte_run():
         return error
     return _build_printed_error(RunNotStarted, report.render_start_error(task.name, error), str(error))
 

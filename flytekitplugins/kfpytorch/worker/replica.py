@@ -19,11 +19,10 @@ from flytekitplugins.kfpytorch.error_handling import create_recoverable_error_fi
 from flytekitplugins.kfpytorch.worker import (
     exceptions,
     failure_file,
-    gloo_fallback,
     jax_processes,
     loading,
-    loopback,
     result,
+    torch_adaptations,
 )
 from kfpytorch_common.caught import Caught, catch
 
@@ -92,9 +91,9 @@ def _run_and_save(place: WorkerContext, inherited: loading.Payload | None, rank:
     """Run the user's function, and save its result if this is rank 0; return the function's exception."""
     with contextlib.ExitStack() as adapted:
         if place.uses_torch:
-            adapted.enter_context(loopback.keep_stores_on_loopback())
+            adapted.enter_context(torch_adaptations.keep_stores_on_loopback())
         if place.uses_torch and place.on_this_machine:
-            adapted.enter_context(gloo_fallback.replace_nccl())
+            adapted.enter_context(torch_adaptations.replace_nccl())
         outcome = _run_function(place, inherited)
     if isinstance(outcome, Caught):
         return outcome

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import distributed
 
-from flytekitplugins.kfpytorch.worker import gloo_fallback
+from flytekitplugins.kfpytorch.worker import torch_adaptations
 
 pytestmark = [
     pytest.mark.torch,
@@ -37,31 +37,31 @@ def devices() -> dict[str, str]:
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_nccl_is_replaced_by_gloo_on_a_cpu_with_one_warning(world, capsys, monkeypatch, asked, rank) -> None:
     monkeypatch.setenv("RANK", rank)
-    with gloo_fallback.replace_nccl():
+    with torch_adaptations.replace_nccl():
         distributed.init_process_group(backend=asked, **world)
         distributed.new_group(backend="nccl")
         tensor = torch.ones(2)
         distributed.all_reduce(tensor)
     assert (devices()["cpu"], set(devices().values())) == ("gloo", {"gloo"})
     assert tensor.tolist() == [1, 1]
-    assert capsys.readouterr().err == ("" if rank == "1" else gloo_fallback.WARNING + "\n")
+    assert capsys.readouterr().err == ("" if rank == "1" else torch_adaptations.WARNING + "\n")
 
 
 @pytest.mark.parametrize("asked", ["gloo", "cpu:gloo"])
 def test_other_backends_are_not_replaced(world, capsys, asked) -> None:
-    with gloo_fallback.replace_nccl():
+    with torch_adaptations.replace_nccl():
         distributed.init_process_group(backend=asked, **world)
     assert (distributed.get_backend(), capsys.readouterr().err) == (asked, "")
 
 
 def test_positional_backend_is_replaced_and_the_device_id_dropped(world: dict[str, Any]) -> None:
-    with gloo_fallback.replace_nccl():
+    with torch_adaptations.replace_nccl():
         distributed.init_process_group("nccl", **world, device_id=torch.device("cuda:0"))
     assert distributed.get_backend() == "gloo"
 
 
 def test_subgroup_uses_gloo_too(world: dict[str, Any]) -> None:
-    with gloo_fallback.replace_nccl():
+    with torch_adaptations.replace_nccl():
         distributed.init_process_group("gloo", **world)
         groups = [
             distributed.new_group(backend="nccl"),
@@ -75,12 +75,12 @@ def test_subgroup_uses_gloo_too(world: dict[str, Any]) -> None:
 def test_torch_functions_are_restored_afterwards() -> None:
     places = [distributed, distributed.distributed_c10d]
     before = [(place.init_process_group, place.new_group) for place in places]
-    with contextlib.suppress(KeyError), gloo_fallback.replace_nccl():
+    with contextlib.suppress(KeyError), torch_adaptations.replace_nccl():
         assert [(place.init_process_group, place.new_group) for place in places] != before
         raise KeyError
     assert [(place.init_process_group, place.new_group) for place in places] == before
 
 
 def test_error_of_torch_is_raised_unchanged(world: dict[str, Any]) -> None:
-    with gloo_fallback.replace_nccl(), pytest.raises(TypeError, match="timedelta, got soon"):
+    with torch_adaptations.replace_nccl(), pytest.raises(TypeError, match="timedelta, got soon"):
         distributed.init_process_group("nccl", **world, timeout="soon")

@@ -10,9 +10,9 @@ import pytest
 from flytekit import task
 
 from flytekitplugins.kfpytorch import Elastic, PyTorch, TrainJob, Worker
-from flytekitplugins.kfpytorch.worker import local_mode
-from flytekitplugins.kfpytorch.worker.local_mode import InvalidLocalMode, LocalMode
+from flytekitplugins.kfpytorch.worker import runtime_info
 from flytekitplugins.kfpytorch.worker.local_requirements import PackagesNotInstalled, require_packages
+from flytekitplugins.kfpytorch.worker.runtime_info import InvalidLocalMode, LocalMode
 
 INLINE, REPLICAS = LocalMode(inline=True), LocalMode(inline=False)
 
@@ -30,14 +30,14 @@ INLINE, REPLICAS = LocalMode(inline=True), LocalMode(inline=False)
 )
 def test_local_mode_is_selected(value, by_default, under_pyflyte_run) -> None:
     env = {} if value is None else {"FLYTE_KFPYTORCH_LOCAL": value}
-    assert local_mode.read_local_mode(env, replicas_by_default=False) == by_default
-    assert local_mode.read_local_mode(env, replicas_by_default=True) == under_pyflyte_run
+    assert runtime_info.read_local_mode(env, replicas_by_default=False) == by_default
+    assert runtime_info.read_local_mode(env, replicas_by_default=True) == under_pyflyte_run
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "2.5", "²", "in-line"])
 def test_invalid_local_mode_is_rejected(value: str) -> None:
     with pytest.raises(InvalidLocalMode) as refused:
-        local_mode.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": value}, replicas_by_default=True)
+        runtime_info.read_local_mode({"FLYTE_KFPYTORCH_LOCAL": value}, replicas_by_default=True)
     assert str(refused.value) == (
         f"FLYTE_KFPYTORCH_LOCAL={value!r} must be 'replicas', 'inline' or a number of ranks above 0"
     )
@@ -45,7 +45,7 @@ def test_invalid_local_mode_is_rejected(value: str) -> None:
 
 def test_verbose_variable_shows_all_ranks() -> None:
     values = ("1", "true", "YES", "0", "false", "No", "")
-    found = [local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": value}) for value in values]
+    found = [runtime_info.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": value}) for value in values]
     assert found == [True] * 3 + [False] * 4
 
 
@@ -66,10 +66,10 @@ def test_pyflyte_run_is_detected_from_the_click_context(remote, verbose, expecte
         click.Context(click.Command("run"), obj=params(remote=remote, verbose=verbose)) as run,
         click.Context(click.Command("main"), parent=run, obj="the task's own"),
     ):
-        assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == expected
+        assert (runtime_info.is_under_pyflyte_run(), runtime_info.is_verbose({})) == expected
         # The environment takes precedence over the command line.
-        assert local_mode.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False
-    assert (local_mode.is_under_pyflyte_run(), local_mode.is_verbose({})) == (False, False)
+        assert runtime_info.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False
+    assert (runtime_info.is_under_pyflyte_run(), runtime_info.is_verbose({})) == (False, False)
 
 
 ABSENT = TrainJob(packages=["no-such"])

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from torch import distributed as dist
 
-from flytekitplugins.kfpytorch.worker import loopback
+from flytekitplugins.kfpytorch.worker import torch_adaptations
 
 pytestmark = [pytest.mark.torch, pytest.mark.linux]
 
@@ -31,7 +31,7 @@ def store(host: str, port: int = 0, **options: Any) -> dist.TCPStore:
 @pytest.mark.parametrize("libuv", [True, False])
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "localhost"])
 def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool) -> None:
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         server = store(host, use_libuv=libuv)
         client = dist.TCPStore(host, server.port, is_master=False, timeout=timedelta(seconds=10))
     client.set("key", "value")
@@ -40,7 +40,7 @@ def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool
 
 
 def test_arguments_may_be_passed_by_position_and_by_name_and_another_address_is_left_to_torch() -> None:
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         by_position = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True)
         by_name = dist.TCPStore(host_name="127.0.0.1", port=0, is_master=True, wait_for_workers=False)
         anywhere = store("0.0.0.0")
@@ -49,7 +49,7 @@ def test_arguments_may_be_passed_by_position_and_by_name_and_another_address_is_
 
 
 def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         first = store("127.0.0.1", multi_tenant=True)
         second = store("127.0.0.1", first.port, multi_tenant=True)
     second.set("key", "value")
@@ -57,14 +57,14 @@ def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
 
 
 def test_port_of_another_server_is_rejected_as_in_torch() -> None:
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         first = store("127.0.0.1")
         with pytest.raises(dist.DistNetworkError, match="EADDRINUSE"):
             store("127.0.0.1", first.port)
 
 
 def test_process_group_can_be_recreated_on_the_same_port() -> None:
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         port = store("127.0.0.1").port
         for _ in range(3):
             dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
@@ -74,11 +74,11 @@ def test_process_group_can_be_recreated_on_the_same_port() -> None:
 
 
 def test_stores_are_unchanged_without_the_variable_and_after_the_context(monkeypatch) -> None:
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         pass
     assert served_at((after := store("127.0.0.1")).port) == {"::"}
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOOPBACK_ONLY")
-    with loopback.keep_stores_on_loopback():
+    with torch_adaptations.keep_stores_on_loopback():
         without = store("127.0.0.1")
     assert served_at(without.port) == {"::"}
     assert after.port != without.port
