@@ -29,7 +29,7 @@ class CachedJob:
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "last_event_reason",
         "logged_phase", "name", "namespace", "origin", "output_prefix", "outputs", "pod_groups", "pods",
-        "queue", "queues", "read", "reading_outputs", "steady", "stopped", "unconfirmed", "undisturbed",
+        "queue", "queues", "read", "reading_outputs", "stopped", "unconfirmed", "undisturbed",
         "unmeasured", "version", "warned",
     )  # fmt: skip
 
@@ -53,8 +53,6 @@ class CachedJob:
         cache yet. `warned`: the events for the warnings have been written."""
         self.logged_phase: Phase | None = None
         """The phase that was logged last."""
-        self.steady: tuple[Job, datetime] | None = None
-        """The running job, if its last reconciliation required no work, and the time when that may change."""
         self.undisturbed: tuple[Pod, ...] = ()
         """The pods when all replicas were last found running; empty after a change that requires work."""
         self.stopped: frozenset[str] = frozenset()

@@ -20,7 +20,7 @@ from backend_plugin.core.judging import job_events
 from backend_plugin.core.judging.job_events import JobEventReason
 from backend_plugin.core.judging.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
 from backend_plugin.core.judging.verdict import Phase, Verdict
-from backend_plugin.core.observed import Event, Job, PodGroup
+from backend_plugin.core.observed import Job, PodGroup
 from backend_plugin.core.reading import get_text
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.values import Manifest
@@ -28,13 +28,7 @@ from backend_plugin.shell import job_metrics
 from backend_plugin.shell.background_operations import Order
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob, Key
-from backend_plugin.shell.cluster import (
-    AlreadyExists,
-    Cluster,
-    ClusterUnavailable,
-    Misconfigured,
-    ObjectName,
-)
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, ClusterUnavailable, Misconfigured, ObjectName
 from backend_plugin.shell.job_cleaner import JobCleaner, VerdictStore
 from backend_plugin.shell.job_deleter import JobDeleter
 from backend_plugin.shell.job_event_recorder import JobEventRecorder
@@ -118,14 +112,12 @@ class Reconciler:
             await self._resync(self._seconds, logging.INFO)
 
     async def _resync(self, seconds: int, level: int) -> None:
-        """Reconcile all jobs that may require work, spread over `seconds`; log new phases at `level`."""
+        """Reconcile all jobs, spread over `seconds`; log new phases at `level`."""
         waiting = list(self._cache)
         share = max(1, -(-len(waiting) // seconds))
         while True:
             due, waiting = waiting[:share], waiting[share:]
             for entry in due:
-                if self._is_steady(entry):
-                    continue
                 # Schedule each job separately: gRPC calls run in between, and an exception affects one job.
                 asyncio.get_running_loop().call_soon(self._reconcile, entry, level)
                 await asyncio.sleep(0)
@@ -212,7 +204,7 @@ class Reconciler:
             return
         # A pod group in the cache is tracked by the watch, so the flag is not needed any more.
         entry.accompanied = entry.accompanied and not entry.pod_groups
-        entry.steady, entry.undisturbed = None, ()
+        entry.undisturbed = ()
         # Without delay, so that a terminal phase is not reported before the outputs are read.
         self._endings.on_change(entry)
         # Before the first list is complete, a job seems to have no pods, so its phase would be wrong.
@@ -242,13 +234,6 @@ class Reconciler:
         is_missing = entry.unconfirmed or not entry.exists
         return not is_missing and entry.is_untouched and not self._has_companions(entry)
 
-    def _is_steady(self, entry: CachedJob) -> bool:
-        """True if the last reconciliation required no work, and the job and its phase cannot have changed."""
-        if entry.steady is None:
-            return False
-        job, until = entry.steady
-        return job is entry.job and not entry.unconfirmed and self._judge.now() <= until
-
     def enqueue(self, entry: CachedJob) -> None:
         """Queue a job to be reconciled soon; no effect after `run` has ended."""
         self._queue.add(entry)
@@ -274,29 +259,16 @@ class Reconciler:
 
     def _find_actionable_verdict(self, entry: CachedJob, job: Job) -> Verdict | None:
         """Return the verdict on a job if its phase must be logged, or the job may need cleanup; else None."""
-        if self._is_running_undisturbed(entry):
-            verdict = self._judge_undisturbed(entry, job)
-        elif self._needs_cleanup(entry, job):
-            return self._judge.judge_entry(entry)
-        else:
-            known = self._answers.find_cached(entry)
-            if known is not None and _is_applied(entry, known.phase):
-                return None
-            verdict = self._judge.judge_entry(entry)
-        return None if _is_applied(entry, verdict.phase) else verdict
-
-    def _judge_undisturbed(self, entry: CachedJob, job: Job) -> Verdict:
-        verdict, until = self._judge.judge_with_expiry(entry)
-        # Before all events have been listed, it is unknown if a job event is due.
-        is_known = verdict.phase is entry.logged_phase and self._cache.is_complete(Event)
-        entry.steady = (job, until) if is_known else None
-        return verdict
-
-    def _needs_cleanup(self, entry: CachedJob, job: Job) -> bool:
         # A pod of an ended job may be created or bound after the end.
-        return cleanup.has_active_pods(job, entry.pods) or cleanup.is_expired(
+        if cleanup.has_active_pods(job, entry.pods) or cleanup.is_expired(
             entry.get_observed_state().job or job, self._judge.now()
-        )
+        ):
+            return self._judge.judge_entry(entry)
+        known = self._answers.find_cached(entry)
+        if known is not None and _is_applied(entry, known.phase):
+            return None
+        verdict = self._judge.judge_entry(entry)
+        return None if _is_applied(entry, verdict.phase) else verdict
 
     def _submit(self, what: str, entry: CachedJob, operation: Order) -> None:
         self._orders.submit((what, entry.key), operation, entry.log_fields)
@@ -326,7 +298,8 @@ class Reconciler:
             log.log(level, "%s: %s", verdict.phase.value, summary, extra=entry.log_fields)
             job_metrics.measure_start(self._metrics, entry, verdict.phase, self._judge.now())
             if verdict.phase is Phase.SUCCEEDED:
-                self._queue.add_later(entry, cleanup.LINGER.total_seconds())
+                # Pods that run longer are then deleted.
+                asyncio.get_running_loop().call_later(cleanup.LINGER.total_seconds(), self.enqueue, entry)
         if actions := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
             self._submit("clean_up", entry, self._cleaner.build_operation(entry, actions))
 

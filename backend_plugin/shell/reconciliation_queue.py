@@ -1,4 +1,4 @@
-"""The jobs that are due for reconciliation, now or later."""
+"""The jobs that are due for reconciliation."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,8 +17,6 @@ class ReconciliationQueue:
         """Create an open queue that calls `reconcile` with each job that is due."""
         self._reconcile = reconcile
         self._due: set[CachedJob] = set()
-        self._due_timer: asyncio.TimerHandle | None = None
-        self._later: dict[CachedJob, asyncio.TimerHandle] = {}
         self._is_closed = False
 
     def add(self, entry: CachedJob) -> None:
@@ -26,24 +24,13 @@ class ReconciliationQueue:
         if self._is_closed:
             return
         if not self._due:
-            self._due_timer = asyncio.get_running_loop().call_later(DELAY_SECONDS, self._start_due)
+            asyncio.get_running_loop().call_later(DELAY_SECONDS, self._start_due)
         self._due.add(entry)
 
-    def add_later(self, entry: CachedJob, seconds: float) -> None:
-        """Reconcile a job after `seconds`, and cancel its earlier timer; no effect if the queue is closed."""
-        if self._is_closed:
-            return
-        self._cancel_later(entry)
-        self._later[entry] = asyncio.get_running_loop().call_later(seconds, self._on_later, entry)
-
     def close(self) -> None:
-        """Drop all jobs and cancel all timers."""
+        """Drop all jobs; later additions have no effect."""
         self._is_closed = True
         self._due.clear()
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-        for entry in [*self._later]:
-            self._cancel_later(entry)
 
     def _start_due(self) -> None:
         due, self._due = self._due, set()
@@ -54,12 +41,3 @@ class ReconciliationQueue:
     def _reconcile_unless_closed(self, entry: CachedJob) -> None:
         if not self._is_closed:
             self._reconcile(entry)
-
-    def _on_later(self, entry: CachedJob) -> None:
-        del self._later[entry]
-        self.add(entry)
-
-    def _cancel_later(self, entry: CachedJob) -> None:
-        timer = self._later.pop(entry, None)
-        if timer is not None:
-            timer.cancel()
