@@ -18,7 +18,7 @@ from backend_plugin.kube.clock import get_local_time
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell import server_file
 from backend_plugin.shell.capabilities_cache import CapabilitySource
-from backend_plugin.shell.cluster import Cluster, Inventory
+from backend_plugin.shell.cluster import Cluster
 from backend_plugin.shell.node_service import NodeOperations
 from backend_plugin.shell.orphan_finder import Executions
 from backend_plugin.shell.settings import ClusterKind, EmbeddedSettings, ServerSettings
@@ -35,7 +35,6 @@ class OpenedCluster:
     """An open cluster, with the interfaces through which a server uses it."""
 
     cluster: Cluster
-    inventory: Inventory
     platform: Settings
     nodes: NodeOperations | None = None
     """The nodes of an embedded cluster, which commands can change; None for a Kubernetes cluster."""
@@ -63,7 +62,6 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
         stack.push_async_callback(kubernetes.close)
         return OpenedCluster(
             cluster=kubernetes,
-            inventory=kubernetes.inventory,
             platform=platform,
             executions=kubernetes,
             capabilities=kubernetes.discovery,
@@ -76,7 +74,6 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
     stack.push_async_callback(embedded.close)
     return OpenedCluster(
         cluster=embedded,
-        inventory=embedded,
         platform=_with_embedded_defaults(platform, settings.state_dir),
         nodes=embedded.nodes,
     )

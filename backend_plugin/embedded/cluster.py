@@ -40,7 +40,7 @@ _EXPIRY: Final = 60.0
 
 
 class EmbeddedCluster:
-    """An emulated cluster, with the methods of the protocols `Cluster` and `Inventory` of `shell.cluster`.
+    """An emulated cluster, with the methods of the protocol `Cluster` of `shell.cluster`.
 
     Create an instance with `open`; use it in one event loop.
     """
@@ -153,11 +153,11 @@ class EmbeddedCluster:
         return [each for kind in PREREQUISITES for each in self._store.list_objects(kind)]
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:  # noqa: ARG002
-        """Return no jobs, because the cluster has no other clients; see `Inventory.list_foreign_jobs`."""
+        """Return no jobs, because the cluster has no other clients; see `Cluster.list_foreign_jobs`."""
         return ()
 
     async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the Kubeflow runtimes in the cluster; see `Inventory.list_runtimes`."""
+        """Return the Kubeflow runtimes in the cluster; see `Cluster.list_runtimes`."""
         return [
             dialect.runtimes.read(each)
             for dialect in table.DIALECTS.values()

@@ -14,6 +14,7 @@ from backend_plugin.core.job import OwnerReference
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup
 from backend_plugin.core.reading import get_mapping, get_text
+from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.values import Manifest
 from backend_plugin.kube import credentials, json_decoder, protobuf_envelope
 from backend_plugin.kube.api_client import ApiClient
@@ -72,7 +73,7 @@ class KubernetesCluster:
         self._owners = OwnerFinder(self._api, self._permissions, options.refused_pause)
         self.watch_status: Final = WatchStatus()
         self.discovery: Final = CapabilityDiscovery(self._api, self._permissions)
-        self.inventory: Final = ObjectLister(self._api, self._permissions, options)
+        self._lister = ObjectLister(self._api, self._permissions, options)
 
     @classmethod
     async def open(cls, options: KubernetesOptions) -> "KubernetesCluster":
@@ -174,7 +175,15 @@ class KubernetesCluster:
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
         """Return the objects, such as runtimes, that were created before their jobs; see `Cluster`."""
-        return await self.inventory.list_prerequisites()
+        return await self._lister.list_prerequisites()
+
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
+        """Return the jobs of other clients; see `Cluster.list_foreign_jobs`."""
+        return await self._lister.list_foreign_jobs(name)
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the training runtimes; see `Cluster.list_runtimes`."""
+        return await self._lister.list_runtimes()
 
     async def delete_companion(self, manifest: Manifest) -> None:
         """Delete a companion object of a job, such as its pod group; see `Cluster.delete_companion`."""
@@ -223,7 +232,7 @@ class KubernetesCluster:
 
     async def list_jobs(self) -> Sequence[Job]:
         """Return all jobs; see `Executions.list_jobs`."""
-        return await self.inventory.list_jobs()
+        return await self._lister.list_jobs()
 
     def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
         """Yield the log lines of a container; see `Cluster.read_log`."""

@@ -40,7 +40,7 @@ class _NotServed(ClusterUnavailable):
 
 
 class ObjectLister:
-    """Lists objects in all configured namespaces; implements `shell.cluster.Inventory`."""
+    """Lists objects in all configured namespaces, for the methods `list_...` of `shell.cluster.Cluster`."""
 
     def __init__(self, api: ApiClient, permissions: Permissions, options: KubernetesOptions) -> None:
         self._api = api
@@ -56,7 +56,7 @@ class ObjectLister:
         return await self._list_jobs(LABELLED)
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
-        """Return the jobs of other clients; see `Inventory.list_foreign_jobs`."""
+        """Return the jobs of other clients; see `Cluster.list_foreign_jobs`."""
         named = {"fieldSelector": f"metadata.name={name}"} if name else {}
         try:
             return await self._list_jobs({**_FOREIGN, **named})
@@ -82,7 +82,7 @@ class ObjectLister:
         return found
 
     async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the training runtimes; see `Inventory.list_runtimes`."""
+        """Return the training runtimes; see `Cluster.list_runtimes`."""
         found: list[Runtime] = []
         for support in [each.runtimes for each in table.DIALECTS.values() if each.runtimes is not None]:
             for kind in support.kinds:

@@ -90,7 +90,9 @@ class Sink(Protocol):
 
 
 class Cluster(Protocol):
-    """A cluster that runs training jobs; only jobs and pods with the label of this backend are used.
+    """A cluster that runs training jobs.
+
+    Only jobs and pods with the label of this backend are used, except by `list_foreign_jobs`.
 
     A prerequisite is an object that is created before its job. A companion object, such as a pod group, is
     created after its job.
@@ -167,6 +169,18 @@ class Cluster(Protocol):
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
         """Return the PodTemplates of that name in these namespaces."""
 
+    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
+        """Return the jobs that other clients created, which have no label of this backend.
+
+        If `name` is given, return only the jobs with this name.
+
+        They are read from the API server, not from a cache. The conditions of each job are derived from its
+        manifest alone: its pods are not read.
+        """
+
+    async def list_runtimes(self) -> Sequence[Runtime]:
+        """Return the training runtimes of all kinds in the cluster, as the API server has them now."""
+
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
         """Return the workflow object of an execution as owner of its jobs; None if it cannot be found.
 
@@ -181,21 +195,3 @@ class Cluster(Protocol):
 
     async def close(self) -> None:
         """Release all resources; no method may be called afterwards."""
-
-
-class Inventory(Protocol):
-    """The objects of a cluster that other clients created; they are only listed.
-
-    Every method raises `ClusterUnavailable` for transient errors.
-    """
-
-    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
-        """Return the jobs without the label of this backend, as the API server has them now.
-
-        If `name` is given, return only the jobs with this name.
-
-        The conditions of each job are derived from its manifest alone: its pods are not read.
-        """
-
-    async def list_runtimes(self) -> Sequence[Runtime]:
-        """Return the training runtimes of all kinds in the cluster, as the API server has them now."""

@@ -18,7 +18,7 @@ from backend_plugin.core.pod_rules import name_rules
 from backend_plugin.shell import job_encoding, job_logs, job_watch
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, build_job_name
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_name
 from backend_plugin.shell.job_cleaner import VerdictStore
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.node_service import NodeService
@@ -45,7 +45,6 @@ class JobService:
     cache: Cache
     judge: Judge
     cluster: Cluster
-    inventory: Inventory
     verdicts: VerdictStore
     serves: Callable[[str], bool] = lambda _: True
     """True for the namespaces whose jobs are visible."""
@@ -59,7 +58,7 @@ class JobService:
         await self.cache.wait_until_ready(_READY_SECONDS)
         selected: list[CachedJob | Job] = [entry for entry in self.cache if self._is_selected(entry, request)]
         if request.include_foreign:
-            foreign = await self.inventory.list_foreign_jobs()
+            foreign = await self.cluster.list_foreign_jobs()
             selected += [job for job in foreign if self._is_shown(job.namespace, request)]
         newest_first = sorted(selected, key=job_watch.get_age_key, reverse=True)
         encode = partial(_encode_any, self._select_encoder(request))
@@ -152,7 +151,7 @@ class JobService:
         if name_rules.check_subdomain(name):
             return None
         try:
-            jobs = await self.inventory.list_foreign_jobs(name)
+            jobs = await self.cluster.list_foreign_jobs(name)
         except ClusterUnavailable as error:
             log.info("cannot search for a foreign job %s: %s", name, error)
             return None

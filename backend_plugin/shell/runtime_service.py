@@ -21,7 +21,6 @@ from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import (
     Cluster,
     ClusterUnavailable,
-    Inventory,
     LogRequest,
     ObjectName,
     build_pod_name,
@@ -38,7 +37,7 @@ _PAUSE: Final = 0.5
 _TOKEN_BYTES: Final = 6
 
 
-async def require_runtime(inventory: Inventory, planned: Plan) -> None:
+async def require_runtime(cluster: Cluster, planned: Plan) -> None:
     """Check the training runtime that the job of a plan refers to.
 
     Do nothing if jobs of this kind have no runtime, if the plan creates the runtime, or if the runtimes
@@ -52,7 +51,7 @@ async def require_runtime(inventory: Inventory, planned: Plan) -> None:
     if support is None or planned.prerequisites:
         return
     try:
-        found = await inventory.list_runtimes()
+        found = await cluster.list_runtimes()
     except ClusterUnavailable as error:
         # The webhook rejects a job without a runtime, too.
         log.warning("the runtimes are unknown: %s", error)
@@ -66,7 +65,6 @@ class RuntimeService:
     """The gRPC service ``RuntimeService``: lists training runtimes, and the packages of a runtime."""
 
     cluster: Cluster
-    inventory: Inventory
     cache: Cache
     judge: Judge
     serves: Callable[[str], bool] = lambda _: True
@@ -106,7 +104,7 @@ class RuntimeService:
         return job_encoding.encode_packages(runtime, packages)
 
     async def _list_visible(self) -> Sequence[Runtime]:
-        all_runtimes = await self.inventory.list_runtimes()
+        all_runtimes = await self.cluster.list_runtimes()
         return [each for each in all_runtimes if not each.namespace or self.serves(each.namespace)]
 
     def _require_namespace(self, runtime: Runtime, namespace: str | None) -> str:

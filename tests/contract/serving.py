@@ -126,7 +126,6 @@ def assemble(
     keys.write_text(KEY)
     here = OpenedCluster(
         cluster=cluster,
-        inventory=getattr(cluster, "inventory", cluster),
         platform=settings.read(platform or {}),
         **{"now": get_now, **{name: fields.pop(name) for name in OF_CLUSTER & fields.keys()}},
     )
