@@ -17,7 +17,7 @@ from backend_plugin.core.errors import BackendError, InvalidSettings, Problem
 from backend_plugin.core.settings import Settings, loader
 from backend_plugin.embedded.state_lock import find_foreign_files, find_holder
 from backend_plugin.shell import credentials, tracing
-from backend_plugin.shell.credentials import KeyRing, Token
+from backend_plugin.shell.credentials import Token
 from backend_plugin.shell.output_prefixes import STORES, OutputPrefixes
 from backend_plugin.shell.server import find_bind_error
 from backend_plugin.shell.settings import ClusterKind, EffectiveSettings, Flags, ServerSettings
@@ -94,7 +94,7 @@ def _iter_file_problems(effective: EffectiveSettings) -> Iterator[Problem]:
             "signing-keys-file",
             lambda: (
                 settings.signing_keys_file
-                and KeyRing.from_file(settings.signing_keys_file, accepts_unsigned=settings.accept_unsigned)
+                and credentials.read_key_file(settings.signing_keys_file, accepts_unsigned=False)
             ),
         ),
         ("embedded.pod-templates", lambda: pod_templates.read_templates(settings.embedded.pod_templates)),

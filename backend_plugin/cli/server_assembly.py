@@ -16,7 +16,7 @@ from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES, CapabilitiesCache
-from backend_plugin.shell.credentials import KeyRing, Token
+from backend_plugin.shell.credentials import KeyRing, Token, ensure_key_file, read_key_file
 from backend_plugin.shell.job_cleaner import VerdictStore
 from backend_plugin.shell.judge import Judge
 from backend_plugin.shell.metrics import Metrics
@@ -118,7 +118,6 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     found = _create_capabilities_cache(here, settings)
     tasks = connector_service.ConnectorService(
         cluster=cluster,
-        inventory=here.inventory,
         cache=cache,
         answers=answers,
         reconciler=reconciler,
@@ -135,13 +134,11 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
             cache=cache,
             judge=judge,
             cluster=cluster,
-            inventory=here.inventory,
             verdicts=VerdictStore(cluster, metrics),
             serves=allowed.is_served,
         ),
         runtimes=RuntimeService(
             cluster=cluster,
-            inventory=here.inventory,
             cache=cache,
             judge=judge,
             serves=allowed.is_served,
@@ -171,9 +168,8 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
 
 
 def _read_key_ring(settings: ServerSettings) -> KeyRing:
-    if settings.signing_keys_file is not None:
-        return KeyRing.from_file(settings.signing_keys_file, accepts_unsigned=settings.accept_unsigned)
-    return KeyRing.from_directory(settings.state_dir, accepts_unsigned=settings.accept_unsigned)
+    file = settings.signing_keys_file or ensure_key_file(settings.state_dir)
+    return read_key_file(file, accepts_unsigned=settings.accept_unsigned)
 
 
 def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) -> CapabilitiesCache | None:

@@ -135,10 +135,7 @@ class BackgroundOperations:
             except RequestRejected as refused:
                 self.metrics.cluster_errors.add(str(key[0]), refused.reason)
                 log.error(  # noqa: TRY400 - no traceback.
-                    "the cluster rejected the request (%d %s): %s",
-                    refused.code,
-                    refused.reason,
-                    refused,
+                    "the cluster rejected the request (%d %s): %s", refused.code, refused.reason, refused
                 )
                 return
             else:

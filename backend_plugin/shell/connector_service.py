@@ -28,7 +28,7 @@ from backend_plugin.shell.allowlist import Allowlist
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES, CapabilitiesCache
-from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, Inventory, NotDurable
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, NotDurable
 from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.job_creator import JobCreator
@@ -36,7 +36,7 @@ from backend_plugin.shell.logging_setup import build_attempt_fields
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.rpc_handlers import CallFailed, build_stream_handler, build_unary_handler
-from backend_plugin.shell.task_creator import Planner, TaskCreator
+from backend_plugin.shell.task_creator import TaskCreator
 from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.timeouts import timeout
 
@@ -68,7 +68,6 @@ class ConnectorService:
     """
 
     cluster: Cluster
-    inventory: Inventory
     cache: Cache
     answers: TaskResponses
     reconciler: Reconciler
@@ -78,7 +77,6 @@ class ConnectorService:
     found: CapabilitiesCache = NO_CAPABILITIES
     on_request: Callable[[Job | None], None] = lambda _: None
     """Called with the job of each GetTask call."""
-    _planner: Planner = field(default_factory=Planner, init=False)
     _creator: TaskCreator = field(init=False)
     _served: dict[bytes, JobRef] = field(default_factory=dict, init=False)
     """The references to jobs that `_served_by` has verified."""
@@ -87,20 +85,18 @@ class ConnectorService:
     def __post_init__(self) -> None:
         self._creator = TaskCreator(
             cluster=self.cluster,
-            inventory=self.inventory,
             cache=self.cache,
             settings=self.answers.judge.settings,
             reconciler=self.reconciler,
             found=self.found,
             jobs=JobCreator(self.cluster, self.cache, self.found, self.ring),
-            planner=self._planner,
         )
 
     # ---- create
 
     async def create_task(self, data: bytes) -> admin.CreateTaskResponse:
         """Create the job of a serialized request; repeated calls for the same attempt create it only once."""
-        request = await self._planner.run(len(data), partial(create_request.parse_request, data))
+        request = await self._creator.planner.run(len(data), partial(create_request.parse_request, data))
         run = request.run
         try:
             async with timeout(_CREATE_SECONDS):
@@ -136,7 +132,7 @@ class ConnectorService:
             problems.extend([*rejection.check_attempt_fields(run), *self.allowed.check_attempt(run)])
         ref = await self._creator.create(request, size)
         self.metrics.creates.add("created")
-        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.keys))
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.current))
 
     def _reject_task(self, run: Attempt, message: str) -> admin.CreateTaskResponse:
         self.metrics.creates.add("rejected")
@@ -150,7 +146,7 @@ class ConnectorService:
             output_prefix=run.output_prefix,
             refusal=message,
         )
-        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.keys))
+        return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.current))
 
     def _record_create_failure(
         self, run: Attempt, failure: CallFailed, cluster_error: str = ""
@@ -172,13 +168,13 @@ class ConnectorService:
         """Return a serialized `GetTaskResponse` with the phase of a job, which is computed from the cache."""
         ref = self._require_served(request.resource_meta)
         if ref.refusal is not None:
-            return self.answers.build_rejection(ref.refusal)
+            return _encode_rejection(ref.refusal)
         entry = self.cache.get((ref.namespace, ref.name))
         if entry is None or not entry.is_observed:
             self.reconciler.fetch_missing_job(ref)
-            return self.answers.build_not_synced()
+            return task_responses.NOT_SYNCED
         if _is_other_attempt(entry, ref):
-            return self.answers.build_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
+            return _encode_rejection(f"job {ref.namespace}/{ref.name} belongs to another attempt")
         self.on_request(entry.job)
         return self._judge_entry(entry)
 
@@ -189,7 +185,7 @@ class ConnectorService:
             # A defect in the judgement of an unexpected object must not fail the task; FlytePropeller fails a
             # task after six errors.
             log.exception("internal error: cannot compute the phase of a job", extra=entry.log_fields)
-            return self.answers.get_last_response(entry)
+            return task_responses.NOT_SYNCED if entry.answer is None else entry.answer.message
         self.metrics.phases.add(answer.phase.value)
         if answer.phase is not entry.logged_phase:
             self.reconciler.enqueue(entry)  # A timeout may have expired since the last reconciliation.
@@ -199,7 +195,7 @@ class ConnectorService:
 
     async def delete_task(self, request: admin.DeleteTaskRequest) -> admin.DeleteTaskResponse:
         """Start to delete a job; raise `CallFailed` if the cluster cannot store the deletion durably."""
-        ref = self._decode_reference(request.resource_meta, self.ring.keys)
+        ref = self._decode_reference(request.resource_meta, self.ring.current)
         entry = self.cache.get((ref.namespace, ref.name))
         if entry is not None and _is_other_attempt(entry, ref):
             log.warning("not deleted: %s/%s belongs to another attempt", ref.namespace, ref.name)
@@ -232,7 +228,7 @@ class ConnectorService:
         task is always accepted, because it names no job.
         """
         # Keep verified references: FlytePropeller sends the same with each call, and verification is slow.
-        if self._served_by is not (keys := self.ring.keys):
+        if self._served_by is not (keys := self.ring.current):
             self._served, self._served_by = {}, keys
         if (known := self._served.get(data)) is not None:
             return known
@@ -259,6 +255,10 @@ class ConnectorService:
         if not job_ref.is_authentic(data, keys):
             raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {_NOT_AUTHENTIC}")
         return ref
+
+
+def _encode_rejection(message: str) -> bytes:
+    return task_responses.encode_verdict(rejection.build_verdict(message))
 
 
 def _is_other_attempt(entry: CachedJob, ref: JobRef) -> bool:

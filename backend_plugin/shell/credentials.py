@@ -13,15 +13,13 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias
 
 import grpc
 
 from backend_plugin.core.signing import SigningKeys
 from backend_plugin.shell import bounded_read
 from backend_plugin.shell.reloaded_value import ReloadedValue, UnusableCredentials
-
-T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 _SCHEME: Final = "bearer "
@@ -122,59 +120,43 @@ class Token:
 
     def is_in(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
         """True if the metadata contains the token; compares in constant time."""
-        self._secret.reload_if_changed()
+        secret = self._secret.current
         for key, value in metadata:
             if key == "authorization" and isinstance(value, str):
                 sent = value[len(_SCHEME) :] if value[: len(_SCHEME)].lower() == _SCHEME else ""
-                return hmac.compare_digest(sent.strip().encode(), self._secret.value)
+                return hmac.compare_digest(sent.strip().encode(), secret)
         return False
 
 
-class KeyRing:
-    """The keys that sign and verify jobs and references to jobs; read again when their file changes."""
+KeyRing: TypeAlias = ReloadedValue[SigningKeys]
+"""The keys that sign and verify jobs and references to jobs; read again when their file changes."""
 
-    def __init__(self, keys: ReloadedValue[SigningKeys]) -> None:
-        self._keys = keys
 
-    @classmethod
-    def from_keys(cls, *keys: bytes) -> "KeyRing":
-        """Return a key ring with these signing keys, which never change; the first key signs."""
-        return cls(ReloadedValue((), lambda: SigningKeys(keys=keys)))
+def read_key_file(file: Path, *, accepts_unsigned: bool) -> KeyRing:
+    """Return the keys of a file, which contains one key per line; the first key signs.
 
-    @classmethod
-    def from_file(cls, file: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return a key ring with the keys of a file, which contains one key per line; the first key signs.
+    With `accepts_unsigned`, jobs and references without a signature are valid, too.
 
-        Raises:
-            UnusableCredentials: If a line is not a key, or the file is empty.
-        """
-        return cls(
-            ReloadedValue(
-                (file,), lambda: SigningKeys(keys=_read_signing_keys(file), accepts_unsigned=accepts_unsigned)
-            )
-        )
+    Raises:
+        UnusableCredentials: If a line is not a key, or the file is empty.
+    """
+    return ReloadedValue(
+        (file,), lambda: SigningKeys(keys=_read_signing_keys(file), accepts_unsigned=accepts_unsigned)
+    )
 
-    @classmethod
-    def from_directory(cls, directory: Path, *, accepts_unsigned: bool) -> "KeyRing":
-        """Return a key ring with the signing key in a state directory; a missing key is created.
 
-        With `accepts_unsigned`, jobs and references without a signature are valid, too.
+def ensure_key_file(directory: Path) -> Path:
+    """Return the file of the signing key in a state directory; a missing key is created.
 
-        Raises:
-            UnusableCredentials: If the key cannot be written or read.
-        """
-        file = directory / _KEY_FILE
-        try:
-            _create_key_file(file)
-        except OSError as error:
-            raise UnusableCredentials(f"{file}: {error.strerror}; name signing-keys-file") from error
-        return cls.from_file(file, accepts_unsigned=accepts_unsigned)
-
-    @property
-    def keys(self) -> SigningKeys:
-        """The current keys."""
-        self._keys.reload_if_changed()
-        return self._keys.value
+    Raises:
+        UnusableCredentials: If the key cannot be written.
+    """
+    file = directory / _KEY_FILE
+    try:
+        _create_key_file(file)
+    except OSError as error:
+        raise UnusableCredentials(f"{file}: {error.strerror}; name signing-keys-file") from error
+    return file
 
 
 def _create_key_file(file: Path) -> None:

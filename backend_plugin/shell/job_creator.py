@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from backend_plugin.core import names, rejection, signing
@@ -17,12 +18,7 @@ from backend_plugin.core.reading import get_text
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import CapabilitiesCache
-from backend_plugin.shell.cluster import (
-    AlreadyExists,
-    Cluster,
-    ClusterUnavailable,
-    ObjectName,
-)
+from backend_plugin.shell.cluster import AlreadyExists, Cluster, ClusterUnavailable, ObjectName
 from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.logging_setup import build_attempt_fields
 
@@ -32,16 +28,14 @@ _PREMATURE_SECONDS: Final = 2.0
 _PREMATURE_PAUSE: Final = 0.1
 
 
+@dataclass(frozen=True, slots=True)
 class JobCreator:
     """Creates jobs in one cluster."""
 
-    def __init__(
-        self, cluster: Cluster, cache: Cache, capabilities: CapabilitiesCache, ring: KeyRing
-    ) -> None:
-        self._cluster = cluster
-        self._cache = cache
-        self._found = capabilities
-        self._ring = ring
+    cluster: Cluster
+    cache: Cache
+    found: CapabilitiesCache
+    ring: KeyRing
 
     async def create_or_find(self, planned: Plan, run: Attempt) -> tuple[Manifest, bool, Job | None]:
         """Create the job of a plan, or find the job of an earlier call for the same attempt.
@@ -54,24 +48,24 @@ class JobCreator:
             RequestRejected: If the cluster rejects the job or a prerequisite.
             ClusterUnavailable: If a request fails, or the job is being deleted.
         """
-        manifest = signing.sign_job(planned.job, self._ring.keys)
+        manifest = signing.sign_job(planned.job, self.ring.current)
         name = ObjectName(
             namespace=run.namespace, name=get_text(manifest, "metadata", "name"), dialect=planned.dialect
         )
-        last = self._cache.get_last_record((name.namespace, name.name))
+        last = self.cache.get_last_record((name.namespace, name.name))
         if (found := await self._find_in_other_dialects(run, planned.dialect)) is not None:
             existing, last = found
             return self._adopt_job(existing, run, get_text(existing, "metadata", "name")), False, last
         created = await self._create_prerequisites(planned)
         dialect = table.get_dialect(planned.dialect)
         try:
-            created_job = await create_job(self._cluster, dialect, manifest)
+            created_job = await create_job(self.cluster, dialect, manifest)
         except AlreadyExists:
-            existing_job = await self._cluster.get(name)
+            existing_job = await self.cluster.get(name)
             return self._adopt_job(existing_job, run, name.name), False, last
         except RequestRejected as refused:
             # Admission may reject a second job before the API server finds that the name is taken.
-            existing_job = await self._cluster.get(name) if planned.prerequisites else None
+            existing_job = await self.cluster.get(name) if planned.prerequisites else None
             if existing_job is None:
                 await self._on_rejection(planned, refused, created)
                 raise _add_upgrade(refused, dialect) from refused
@@ -88,20 +82,20 @@ class JobCreator:
         for name in dict.fromkeys([*cached, *await self._list_other_names(run, dialect)]):
             if name.dialect == dialect:
                 continue
-            existing = await self._cluster.get(name)
+            existing = await self.cluster.get(name)
             if existing is not None and names.has_output_prefix(existing, run.output_prefix):
-                return existing, self._cache.get_last_record((name.namespace, name.name))
+                return existing, self.cache.get_last_record((name.namespace, name.name))
         return None
 
     def _list_cached_names(self, run: Attempt) -> Sequence[ObjectName]:
         return [
             entry.object_name
-            for entry, known in self._cache.get_attempts(run).items()
+            for entry, known in self.cache.get_attempts(run).items()
             if entry.exists and known.output_prefix == run.output_prefix
         ]
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
-        capabilities = await self._found.get_capabilities(run.namespace)
+        capabilities = await self.found.get_capabilities(run.namespace)
         return [
             ObjectName(
                 namespace=run.namespace, name=names.job_name(run, each.longest_name), dialect=each.name
@@ -114,7 +108,7 @@ class JobCreator:
         created = []
         for each in planned.prerequisites:
             try:
-                await self._cluster.create(each)
+                await self.cluster.create(each)
                 created.append(each)
             except AlreadyExists:
                 continue
@@ -136,7 +130,7 @@ class JobCreator:
             raise ClusterUnavailable(f"a webhook has not seen a new object: {refused}") from refused
         if not rejection.is_transient(refused.code, refused.message):
             for each in created:
-                await self._cluster.delete_companion(each)
+                await self.cluster.delete_companion(each)
 
     @staticmethod
     def _adopt_job(existing: Manifest | None, run: Attempt, name: str) -> Manifest:

@@ -10,15 +10,7 @@ from backend_plugin.core import foreign_jobs, job_lookup, names, printable, task
 from backend_plugin.core.dialects import table
 from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.judging.verdict_annotation import find_end_time
-from backend_plugin.core.observed import (
-    Container,
-    Event,
-    Job,
-    Observed,
-    Pod,
-    is_replica,
-    read_conditions,
-)
+from backend_plugin.core.observed import Container, Event, Job, Observed, Pod, is_replica, read_conditions
 from backend_plugin.core.reading import get_mapping, get_text, get_text_map
 from backend_plugin.core.runtimes import Runtime, RuntimePackages
 from backend_plugin.core.values import Manifest

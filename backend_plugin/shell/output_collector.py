@@ -78,7 +78,7 @@ class OutputCollector:
         that Flyte sends with each GetTask call.
         """
         job = entry.job
-        return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.keys)
+        return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.current)
 
     def _build_operation(self, entry: CachedJob, prefix: str) -> Order:
         """Return the operation that reads the outputs of a job, and stores them in the cache.

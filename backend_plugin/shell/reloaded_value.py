@@ -29,6 +29,12 @@ class ReloadedValue(Generic[T]):
         self.value = read()
         self._last_check = time.monotonic()
 
+    @property
+    def current(self) -> T:
+        """The value, read again if the files have changed."""
+        self.reload_if_changed()
+        return self.value
+
     def reload_if_changed(self) -> bool:
         """Read the files again if they have changed, and return True if this call has replaced `value`.
 

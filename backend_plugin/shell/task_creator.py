@@ -5,7 +5,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -22,7 +22,7 @@ from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import CapabilitiesCache
-from backend_plugin.shell.cluster import Cluster, Inventory, Misconfigured
+from backend_plugin.shell.cluster import Cluster, Misconfigured
 from backend_plugin.shell.create_request import CreateRequest
 from backend_plugin.shell.job_creator import JobCreator
 from backend_plugin.shell.logging_setup import build_attempt_fields
@@ -64,13 +64,12 @@ class TaskCreator:
     """Creates the jobs of tasks."""
 
     cluster: Cluster
-    inventory: Inventory
     cache: Cache
     settings: Settings
     reconciler: Reconciler
     found: CapabilitiesCache
     jobs: JobCreator
-    planner: Planner
+    planner: Planner = field(default_factory=Planner)
 
     async def create(self, request: CreateRequest, size: int) -> JobRef:
         """Create the job of a request of `size` bytes, or adopt an existing job of the attempt.
@@ -88,7 +87,7 @@ class TaskCreator:
         planned = await self._plan_job(replace(request, run=run), pod_templates, size)
         await self.cache.ready.wait()  # Before this, the cache may lack other attempts.
         self.reconciler.deleter.delete_superseded(run)
-        await require_runtime(self.inventory, planned)
+        await require_runtime(self.cluster, planned)
         created, is_new, last = await self.jobs.create_or_find(planned, run)
         job = read_job(created)
         # Update the cache before the next await, because it drops events of jobs that it does not contain.

@@ -9,7 +9,6 @@ import msgspec
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution, TaskLog
 
-from backend_plugin.core import rejection
 from backend_plugin.core.judging.log_links import LogLink
 from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.observed import Pod
@@ -48,7 +47,7 @@ class TaskResponses:
             return known
         verdict, until = self.judge.judge_with_expiry(entry)
         answer = CachedResponse(
-            phase=verdict.phase, message=_encode_response(verdict), version=entry.version, until=until
+            phase=verdict.phase, message=encode_verdict(verdict), version=entry.version, until=until
         )
         entry.answer = answer
         return answer
@@ -60,25 +59,9 @@ class TaskResponses:
             return None
         return known
 
-    def get_last_response(self, entry: CachedJob) -> bytes:
-        """Return the last `GetTaskResponse` for a job, even an outdated one; `QUEUED` if there is none."""
-        return self.build_not_synced() if entry.answer is None else entry.answer.message
 
-    def build_rejection(self, message: str) -> bytes:
-        """Return the response for a rejected task, which has no job."""
-        return _encode_response(rejection.build_verdict(message))
-
-    def build_not_synced(self) -> bytes:
-        """Return the response `QUEUED`, for a job that the server is still searching for."""
-        return _encode_response(_NOT_SYNCED)
-
-
-_NOT_SYNCED: Final = Verdict(
-    phase=Phase.QUEUED, reason="NotSynced", message="the server is searching for the job"
-)
-
-
-def _encode_response(verdict: Verdict) -> bytes:
+def encode_verdict(verdict: Verdict) -> bytes:
+    """Return a serialized `GetTaskResponse` with the phase, message and log links of a verdict."""
     resource = admin.Resource(
         phase=_PHASES[verdict.phase],
         message=verdict.message,
@@ -88,6 +71,12 @@ def _encode_response(verdict: Verdict) -> bytes:
         resource.custom_info.update(verdict.info)
     written: bytes = admin.GetTaskResponse(resource=resource).SerializeToString()
     return written
+
+
+NOT_SYNCED: Final = encode_verdict(
+    Verdict(phase=Phase.QUEUED, reason="NotSynced", message="the server is searching for the job")
+)
+"""The response `QUEUED`, for a job that the server is still searching for."""
 
 
 def _build_link(link: LogLink) -> TaskLog:

@@ -137,17 +137,18 @@ def get_now() -> datetime:
 
 async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     from backend_plugin.core import settings
+    from backend_plugin.core.signing import SigningKeys
     from backend_plugin.shell import connector_service, memory_tuning
     from backend_plugin.shell.allowlist import Allowlist
     from backend_plugin.shell.background_operations import BackgroundOperations
     from backend_plugin.shell.cache import Cache
-    from backend_plugin.shell.credentials import KeyRing
     from backend_plugin.shell.judge import Judge
     from backend_plugin.shell.metrics import Metrics
     from backend_plugin.shell.output_collector import OutputCollector
     from backend_plugin.shell.output_prefixes import OutputPrefixes
     from backend_plugin.shell.output_reader import OutputReader
     from backend_plugin.shell.reconciler import Reconciler
+    from backend_plugin.shell.reloaded_value import ReloadedValue
     from backend_plugin.shell.rpc_middleware import RpcMiddleware
     from backend_plugin.shell.task_responses import TaskResponses
 
@@ -155,13 +156,13 @@ async def start_ours(jobs: int, kind: JobKind) -> tuple[grpc.aio.Server, int]:
     judge = Judge(settings=settings.read({"kfpytorch": {"logs": links}}), now=get_now)
     metrics, cache, prefixes = Metrics(), Cache(get_now), OutputPrefixes()
     orders, answers = BackgroundOperations(metrics), TaskResponses(judge)
-    cluster, ring = EmptyCluster(), KeyRing.from_keys(KEY)
+    cluster, ring = EmptyCluster(), ReloadedValue((), lambda: SigningKeys(keys=(KEY,)))
     reconciler = Reconciler(
         cluster, cache, answers, OutputCollector(cluster, cache, OutputReader(prefixes), orders, ring)
     )
     fill_cache(cache, jobs, kind)
     tasks = connector_service.ConnectorService(
-        cluster=cluster, inventory=cluster, cache=cache, answers=answers, reconciler=reconciler,
+        cluster=cluster, cache=cache, answers=answers, reconciler=reconciler,
         metrics=metrics, allowed=Allowlist(prefixes=prefixes), ring=ring,
     )  # fmt: skip
     server = grpc.aio.server()

@@ -15,15 +15,16 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.runtimes import Runtime
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import read
+from backend_plugin.core.signing import SigningKeys
 from backend_plugin.embedded.store import system_clock
 from backend_plugin.shell import job_creator
 from backend_plugin.shell.background_operations import BackgroundOperations
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.capabilities_cache import NO_CAPABILITIES
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
-from backend_plugin.shell.credentials import KeyRing
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.prerequisites import LEAST_AGE, Prerequisites
+from backend_plugin.shell.reloaded_value import ReloadedValue
 
 PLANNED = plan(
     a_template({"masterReplicas": {"replicas": 1}}), a_run(), read({"kfpytorch": {"dialect": "trainjob"}})
@@ -84,7 +85,7 @@ async def test_job_is_new_or_found_and_a_rejected_one_leaves_no_runtime(
     monkeypatch, cluster, seconds, result, left
 ):
     monkeypatch.setattr(job_creator, "_PREMATURE_SECONDS", seconds)
-    ring = KeyRing.from_keys(b"of the tests")
+    ring = ReloadedValue((), lambda: SigningKeys(keys=(b"of the tests",)))
     creator = job_creator.JobCreator(cluster, Cache(system_clock), NO_CAPABILITIES, ring)
     try:
         _, found, _ = await creator.create_or_find(PLANNED, a_run())

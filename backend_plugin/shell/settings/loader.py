@@ -12,12 +12,12 @@ from backend_plugin.shell import allowlist, logging_setup, output_prefixes
 from backend_plugin.shell.credentials import Tls
 from backend_plugin.shell.server_file import STATE, get_state_directory
 from backend_plugin.shell.settings import machine_parsers
-from backend_plugin.shell.settings.contradictions import iter_contradictions
 from backend_plugin.shell.settings.model import (
     ClusterKind,
     EmbeddedSettings,
     KubernetesSettings,
     ServerSettings,
+    iter_contradictions,
 )
 
 Flags: TypeAlias = Mapping[str, Any]
