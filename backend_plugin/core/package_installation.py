@@ -96,14 +96,9 @@ def with_packages(container: Manifest, packages: Sequence[str], path: str) -> Ma
     """
     command, words = (get_texts(container, key) for key in ("command", "args"))
     if not command and not words:
-        raise InvalidTask(
-            Problem(
-                field=f"{path}.args",
-                value="[]",
-                message="is empty, so packages cannot be installed before the command of the image",
-                remedy="write the command of the task, or leave packages out",
-            )
-        )
+        message = "is empty, so packages cannot be installed before the command of the image"
+        remedy = "write the command of the task, or leave packages out"
+        raise InvalidTask(build_problem(f"{path}.args", [], message, remedy))
     installer = ["python3", "-I", "-c", PROGRAM, msgspec.json.encode([*packages]).decode()]
     # The entry point of the image receives the arguments if there is no command.
     changed = (

@@ -106,11 +106,8 @@ def select_gang(
 ) -> Selection:
     """Return the gang scheduler, if any, for a job of the kind `dialect`, with reasons for or against it."""
     gangs = settings.kfpytorch.gang
-    return selection.select_scheduler(
-        gangs if dialect.creates_pod_groups else gangs.without_operator_groups(),
-        job,
-        capabilities.for_dialect(dialect),
-    )
+    gangs = gangs if dialect.creates_pod_groups else gangs.without_operator_groups()
+    return selection.select_scheduler(gangs, job, capabilities.for_dialect(dialect))
 
 
 def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:

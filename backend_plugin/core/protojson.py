@@ -24,22 +24,19 @@ _INT32: Final = 2**31
 # Errors of the parser: OverflowError for infinity as an enum, SystemError for half of a surrogate pair.
 _UNPARSED: Final = (ParseError, OverflowError, SystemError)
 _STRUCT: Final = Struct.DESCRIPTOR.full_name
-_WHOLE_NUMBER: Final = ("is not a whole number of {bits} bits", "write a whole number")
-_NUMBER: Final = ("is not a number", "write a number")
+_SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
+_LARGE: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+_FLOATS: Final = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
 # Message and remedy for an invalid value, by the type of its field.
 _WRONG: Final = {
-    FieldDescriptor.CPPTYPE_INT32: _WHOLE_NUMBER,
-    FieldDescriptor.CPPTYPE_INT64: _WHOLE_NUMBER,
-    FieldDescriptor.CPPTYPE_UINT32: _WHOLE_NUMBER,
-    FieldDescriptor.CPPTYPE_UINT64: _WHOLE_NUMBER,
-    FieldDescriptor.CPPTYPE_FLOAT: _NUMBER,
-    FieldDescriptor.CPPTYPE_DOUBLE: _NUMBER,
+    **dict.fromkeys(_SMALL, ("is not a whole number of 32 bits", "write a whole number")),
+    **dict.fromkeys(_LARGE, ("is not a whole number of 64 bits", "write a whole number")),
+    **dict.fromkeys(_FLOATS, ("is not a number", "write a number")),
     FieldDescriptor.CPPTYPE_BOOL: ("is neither true nor false", "write true or false"),
     FieldDescriptor.CPPTYPE_ENUM: ("is not one of its values", "write one of {names}"),
     FieldDescriptor.CPPTYPE_STRING: ("is not text", "write a string"),
     FieldDescriptor.CPPTYPE_MESSAGE: ("is not an object", "write {{...}} with text as keys"),
 }
-_SMALL: Final = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 
 
 def decode_struct(struct: Struct) -> dict[str, JsonValue]:
@@ -186,6 +183,4 @@ def _convert_simple(item: JsonValue, field: _Field) -> str | int | None:
 
 def _type_problem(item: JsonValue, field: _Field, path: str) -> Problem:
     message, remedy = _WRONG[field.cpp_type]
-    bits = 32 if field.cpp_type in _SMALL else 64
-    names = ", ".join(field.numbers)
-    return build_problem(path, item, message.format(bits=bits), remedy.format(names=names))
+    return build_problem(path, item, message, remedy.format(names=", ".join(field.numbers)))

@@ -114,9 +114,8 @@ def parse_time(text: str) -> datetime | None:
     offset = "+00:00" if zone in ("", "Z", "z") else zone
     offset = offset if ":" in offset else f"{offset[:3]}:{offset[3:]}"
     try:
-        return datetime.fromisoformat(f"{day}T{clock}.{(decimals or '')[:6]:0<6}{offset}").astimezone(
-            timezone.utc
-        )
+        moment = datetime.fromisoformat(f"{day}T{clock}.{(decimals or '')[:6]:0<6}{offset}")
+        return moment.astimezone(timezone.utc)
     except (ValueError, OverflowError):  # For example the 31st of February, or a year before 1.
         return None
 

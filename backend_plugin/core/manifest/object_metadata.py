@@ -108,11 +108,8 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
                     f"would be rejected by the cluster: {wrong[0]}",
                     "correct it; it may be of the execution, the PodTemplate or the settings",
                 )
-    size = sum(
-        len(text.encode(errors="replace"))
-        for pair in metadata.get("annotations", {}).items()
-        for text in pair
-    )
+    annotations = metadata.get("annotations", {})
+    size = sum(len(f"{key}{value}".encode(errors="replace")) for key, value in annotations.items())
     remedy = "leave some out; they may be of the execution, the PodTemplate or the settings"
     yield from check_size(f"{path}.annotations", size, _LARGEST_ANNOTATIONS, remedy)
 

@@ -94,11 +94,9 @@ def _check_security(context: _PodContext, groups: Sequence[ReplicaGroup]) -> Ite
         pod_security.PodPart(path="task_execution_metadata", annotations=run.annotations),
     ]
     for group in groups:
-        if not (extra := pod_placement.read_role_template(group, [])):
-            continue
-        path, metadata = pod_placement.get_template_path(group), extra.get("metadata", {})
+        extra, path = pod_placement.read_role_template(group, []), pod_placement.get_template_path(group)
         author.append(pod_security.PodPart(path=f"{path}.spec", spec=extra.get("spec", {})))
-        annotations = metadata.get("annotations", {})
+        annotations = extra.get("metadata", {}).get("annotations", {})
         author.append(pod_security.PodPart(path=f"{path}.metadata", annotations=annotations))
     return pod_security.check_baseline(author, context.base, run, context.request.settings)
 
@@ -136,9 +134,8 @@ def _finalize_spec(
 def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem]) -> dict[str, Any]:
     settings, draft = context.request.settings, context.draft
     extra = pod_placement.read_role_template(group, problems)
-    problems.extend(
-        pod_base.find_unused_containers(pod_placement.get_template_path(group), extra, draft.spec)
-    )
+    path = pod_placement.get_template_path(group)
+    problems.extend(pod_base.find_unused_containers(path, extra, draft.spec))
     spec = pod_containers.resolve_resources(
         draft,
         pod_base.stack_templates(extra, context.base) if extra else context.base,
@@ -154,7 +151,13 @@ def _build_pod(context: _PodContext, group: ReplicaGroup, problems: list[Problem
     spec = pod_placement.with_resource_tolerations(
         spec, pod_resources.get_requested_resource_names(spec), settings
     )
-    metadata = _build_metadata(context, extra)
+    layers = [
+        context.base.get("metadata", {}),
+        extra.get("metadata", {}),
+        {"labels": draft.labels, "annotations": draft.annotations},
+        context.of_run,
+    ]
+    metadata = object_metadata.merge_pod_metadata(layers, settings)
     problems.extend(object_metadata.check_metadata(metadata, "metadata"))
     return {"metadata": metadata, "spec": spec}
 
@@ -207,16 +210,3 @@ def _with_role_fields(context: _PodContext, spec: Fields, extra: Fields) -> Fiel
     if pod_placement.has_gpu(spec, settings) and not pod_placement.has_gpu(before, settings):
         spec = pod_placement.with_accelerator(spec, accelerator, settings)
     return spec
-
-
-def _build_metadata(context: _PodContext, extra: Fields) -> dict[str, Any]:
-    draft = context.draft
-    return object_metadata.merge_pod_metadata(
-        [
-            context.base.get("metadata", {}),
-            extra.get("metadata", {}),
-            {"labels": draft.labels, "annotations": draft.annotations},
-            context.of_run,
-        ],
-        context.request.settings,
-    )

@@ -141,12 +141,11 @@ def merge_template(base: Fields, spec: Fields, primary: str) -> Fields:
     if below is None:
         return spec
     merged = merge_objects(_without_keys(below, _PATTERNS), _without_keys(spec, _PATTERNS))
-    for kind in _PATTERNS:
+    for kind, patterns in _PATTERNS.items():
         if spec.get(kind):
+            layers = below.get(kind, ())
             merged[kind] = [
-                _merge_container(
-                    below.get(kind, ()), each, _PATTERNS[kind], trains=each.get("name", "") == primary
-                )
+                _merge_container(layers, each, patterns, trains=each.get("name", "") == primary)
                 for each in spec[kind]
             ]
     return merged

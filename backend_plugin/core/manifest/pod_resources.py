@@ -92,11 +92,8 @@ def compute_trainer_resources(
     names = [*_ALWAYS, *({_STORAGE, settings.gpu_resource_name} & {*claim.names})]
     defaults = {"cpu": settings.default_cpus, "memory": settings.default_memory}
     platform_defaults = settings.kfpytorch.task_resources.defaults
-    return normalize_resources(
-        _complete_resources(
-            claim, names, settings, {**defaults, **omit_empty(platform_defaults)}
-        ).with_defaults(claim)
-    )
+    complete = _complete_resources(claim, names, settings, {**defaults, **omit_empty(platform_defaults)})
+    return normalize_resources(complete.with_defaults(claim))
 
 
 def compute_sidecar_resources(

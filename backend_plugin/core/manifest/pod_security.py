@@ -100,11 +100,8 @@ def check_baseline(
 
     The values of the platform's PodTemplate and settings are exempt.
     """
-    platform_part = PodPart(
-        path="",
-        spec=platform.get("spec", {}),
-        annotations=platform.get("metadata", {}).get("annotations", {}),
-    )
+    annotations = platform.get("metadata", {}).get("annotations", {})
+    platform_part = PodPart(path="", spec=platform.get("spec", {}), annotations=annotations)
     violations_by_source = [(source, [*_iter_violations(source)]) for source in sources]
     decided: set[tuple[str, Any]] = set()
     if any(violations for _, violations in violations_by_source):
@@ -134,11 +131,8 @@ def _iter_violations(source: PodPart) -> Iterator[_Finding]:
             yield from _iter_part_violations(_BY_CONTAINER_KEY, container, f"{source.path}.{kind}[{index}]")
     for name, value in source.annotations.items():
         if name.startswith(_APP_ARMOR) and value == "unconfined":
-            yield (
-                (_APP_ARMOR, value),
-                "removes the restrictions of AppArmor",
-                f"{source.path}.annotations[{name}]",
-            )
+            message, path = "removes the restrictions of AppArmor", f"{source.path}.annotations[{name}]"
+            yield (_APP_ARMOR, value), message, path
 
 
 def _iter_part_violations(fields: Mapping[str, _Fields], part: Fields, path: str) -> Iterator[_Finding]:

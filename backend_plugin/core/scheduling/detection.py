@@ -55,11 +55,8 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
         self, gang: GangSettings, reasons: Sequence[str], problems: Iterable[Problem] = ()
     ) -> Selection:
         """Return the selection, with warnings about the cluster and a problem for each unknown queue."""
-        return Selection(
-            gang=gang,
-            reasons=(*reasons, *_iter_admin_warnings(gang, self.cluster)),
-            problems=(*problems, *_check_queues(gang, self)),
-        )
+        reasons = (*reasons, *_iter_admin_warnings(gang, self.cluster))
+        return Selection(gang=gang, reasons=reasons, problems=(*problems, *_check_queues(gang, self)))
 
 
 def _check_queues(gang: GangSettings, request: SchedulerRequest) -> Iterator[Problem]:

@@ -22,12 +22,8 @@ def compute_pod_requests(
 ) -> Amounts:
     """Return the requests of a pod; `more` are further init containers that run after its own."""
     of_containers = _compute_peak_requests(spec, more, defaults)
-    return add_amounts(
-        [
-            {**of_containers, **_read_pod_level_requests(spec, of_containers)},
-            parse_amounts(get_mapping(spec, "overhead")),
-        ]
-    )
+    requests = {**of_containers, **_read_pod_level_requests(spec, of_containers)}
+    return add_amounts([requests, parse_amounts(get_mapping(spec, "overhead"))])
 
 
 def add_amounts(parts: Iterable[Amounts]) -> Amounts:
@@ -78,11 +74,8 @@ def compute_maximum(parts: Sequence[Amounts]) -> Amounts:
 def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
     """Return the requests of a container; a limit, or else a default, replaces a missing request."""
     resources = get_mapping(container, "resources")
-    own = {
-        **parse_amounts(get_mapping(resources, "limits")),
-        **parse_amounts(get_mapping(resources, "requests")),
-    }
-    return {**defaults, **own}
+    limits, requests = (parse_amounts(get_mapping(resources, part)) for part in ("limits", "requests"))
+    return {**defaults, **limits, **requests}
 
 
 def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:

@@ -139,9 +139,8 @@ def list_named_sections() -> tuple[str, ...]:
 
     An example is ``kfpytorch.gang.by-project``, which has a section for each project.
     """
-    return tuple(
-        f"kfpytorch.gang.{key}" for key, parser in _GANG.items() if isinstance(parser, engine.NamedSections)
-    )
+    sections = [key for key, parser in _GANG.items() if isinstance(parser, engine.NamedSections)]
+    return tuple(f"kfpytorch.gang.{key}" for key in sections)
 
 
 def get_field(key: str) -> str:
