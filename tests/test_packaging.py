@@ -195,9 +195,6 @@ def test_editable_install_works_beside_another_plugin(environment, checkout):
     assert link.read_text().strip() == str(checkout)  # A path, and no import hook.
 
 
-# ---- protobuf code
-
-
 def test_generated_code_is_current(tmp_path):
     files = sorted(PROTOS.rglob("*.proto"))
     options = [f"--proto_path={PROTOS}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]

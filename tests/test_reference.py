@@ -159,9 +159,6 @@ def test_each_key_of_a_log_template_is_listed():
     ]
 
 
-# ---- the server
-
-
 def default_of(key: str) -> str:
     """Return the default as text for the page, or an empty text for an empty default."""
     value = serve_check.get_value(SERVER_DEFAULTS, key)
@@ -194,9 +191,6 @@ def test_each_metric_is_listed():
         for part in list_metrics()
     ]
     assert all(row[3] for row in table("server.md", "Metrics", 4)), "each has a unit"
-
-
-# ---- tasks and causes
 
 
 def test_each_policy_is_listed():

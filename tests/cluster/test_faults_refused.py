@@ -100,9 +100,6 @@ def test_missing_crds_are_reported_and_discovered_later(bare, tmp_path):
     assert bare.admin.items(pods(NAMESPACE)) == []
 
 
-# ---- actions of users
-
-
 def create_running(caller: Caller, shape: Shape) -> CallerAttempt:
     """Create a job with a master and a worker that run until something happens."""
     attempt = caller.create(shape=shape)

@@ -112,9 +112,6 @@ def test_each_listed_difference_applies_as_often_as_the_page_states(
     assert listed == {name: counts[name] for name in DIFFERENCES}
 
 
-# ---- phases of jobs in every state
-
-
 @pytest.fixture(scope="module")
 def phase_differences(go_plugin):
     judged = [case for case in phases.cases() if case.get("job")]

@@ -168,8 +168,6 @@ async def serving(
         await parts.orders.drain(0)
 
 
-# ---- scenarios
-
 LABEL = "training.kubeflow.org/"
 
 

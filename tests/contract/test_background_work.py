@@ -94,9 +94,6 @@ async def test_drain_waits_for_an_operation_that_was_cancelled_before():
     assert ended == [True]
 
 
-# ---- jobs that are due for reconciliation
-
-
 FIRST, SECOND = CachedJob("ns", "first"), CachedJob("ns", "second")
 
 
@@ -122,9 +119,6 @@ async def test_job_that_is_due_several_times_is_reconciled_once():
     queue.add(FIRST)
     await asyncio.sleep(4 * DELAY_SECONDS)
     assert reconciled[2:] == [FIRST]
-
-
-# ---- deletions that the cluster has accepted but not completed
 
 
 WORD = "deleted 0.3 s ago, but still present; its finalizers: example.com/audit, example.com/bill"

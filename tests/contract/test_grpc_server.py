@@ -109,9 +109,6 @@ async def test_calls_end_at_the_drain_deadline_or_with_a_second_signal(word, dra
         assert (await running)[0] is UNAVAILABLE
 
 
-# ---- certificates
-
-
 OURS, OTHERS = Authority("ours"), Authority("others")
 
 

@@ -61,9 +61,6 @@ def records(*arguments, code=0, text=""):
     return json.loads(result.stdout)
 
 
-# ---- jobs
-
-
 def test_jobs_are_listed_newest_first(served):
     assert re.sub(" +", " ", printed("jobs")) == (
         "NAME PHASE READY AGE MESSAGE\n"
@@ -119,9 +116,6 @@ def test_jobs_watch_ends_quietly_on_ctrl_c(served):
     assert (watching.communicate(), watching.returncode) == (("", ""), 130)
 
 
-# ---- wait
-
-
 def test_wait_returns_when_the_job_has_succeeded(served):
     waiting = command("wait", "f1", "--timeout", "60s", served=served)
     served.wait_for_stream()
@@ -141,9 +135,6 @@ def test_deletion_of_the_job_ends_the_wait_with_an_error(served):
     served.apply(a_job("f1-n0-0-aaa", metadata={"uid": "another"}))
     output, errors = waiting.communicate()
     assert (waiting.returncode, output, "deleted" in errors) == (1, "", True), errors
-
-
-# ---- logs
 
 
 def test_log_lines_have_their_replica_as_prefix(served):
@@ -182,9 +173,6 @@ def test_lost_server_during_logs_follow_is_reported(monkeypatch, tmp_path):
     assert len(output.splitlines()) == 1
 
 
-# ---- cancel and nodes
-
-
 def test_cancel_prints_the_result(served):
     done = printed("cancel", "f1", "--reason", "no use")
     assert done == "f1-n0-0-aaa is cancelled: FAILED; it was RUNNING\n"
@@ -218,9 +206,6 @@ def test_nodes_are_listed_and_changed(served):
 def test_invalid_arguments_are_reported(served, arguments, code, message):
     result = typed(*arguments)
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.output
-
-
-# ---- no server
 
 
 def test_missing_server_error_contains_the_start_command(monkeypatch, tmp_path):

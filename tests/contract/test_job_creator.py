@@ -126,9 +126,6 @@ async def test_scanned_runtime_is_adopted_kept_or_deleted_by_owner_job_and_age(r
     }
 
 
-# ---- tasks that the cluster cannot run as a TrainJob
-
-
 SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
 
 

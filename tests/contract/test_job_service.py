@@ -20,9 +20,6 @@ def fresh():
         yield served
 
 
-# ---- watch
-
-
 def test_watch_returns_existing_jobs_and_then_changes(fresh):
     fresh.apply(a_job("old-n0-0-a", "Running", "Succeeded"), a_job("f1-n0-0-b", made=1))
     changes = client.watch_jobs(active_only=True, server=fresh.endpoint)
@@ -48,9 +45,6 @@ def test_watch_reports_the_verdict_of_a_deleted_job(fresh):
     verdicts = [each.job.verdict for each in client.watch_jobs("f1", server=fresh.endpoint)]
     assert client.list_jobs(server=fresh.endpoint) == []
     assert [(each.phase, each.reason) for each in verdicts] == [("RETRYABLE_FAILED", "JobNotFound")]
-
-
-# ---- logs
 
 
 def texts(lines):
@@ -154,9 +148,6 @@ def test_interrupted_log_raises_an_error(fresh):
         list(client.get_job_logs("f1", server=fresh.endpoint))
 
 
-# ---- changes
-
-
 def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh):
     fresh.apply(a_job("f1-n0-0-a", "Running"), a_pod("f1-n0-0-a", "worker-0"))
     done = client.cancel_job("f1", reason="wrong data", server=fresh.endpoint)
@@ -177,9 +168,6 @@ def test_nodes_are_available_only_in_an_embedded_cluster(fresh):
         client.list_nodes(server=fresh.endpoint)
 
 
-# ---- server discovery
-
-
 def test_token_is_not_sent_to_another_server(tmp_path, monkeypatch):
     monkeypatch.setenv(server_file.STATE, str(tmp_path))
     monkeypatch.delenv(client.TOKEN, raising=False)
@@ -196,9 +184,6 @@ def test_server_file_is_deleted_only_by_its_own_server(tmp_path):
     assert server_file.read(tmp_path) == new
     server_file.delete_if_own(tmp_path, new)
     assert server_file.read(tmp_path) is None
-
-
-# ---- the client for asyncio
 
 
 async def test_job_is_watched_read_awaited_and_cancelled(fresh):

@@ -55,9 +55,6 @@ def _field(number, content):
     return encode_field(number, BYTES, content)
 
 
-# ---- bytes
-
-
 def flipped(message, dice):
     data = bytearray(message.SerializeToString())
     for _ in range(dice.choice((1, 1, 2, 8, 64))):
@@ -85,9 +82,6 @@ def bottomless(message, dice):
     template, custom = 2, 5
     entry = _field(1, b"masterReplicas") + _field(2, value)
     return message.SerializeToString() + _field(template, _field(custom, _field(1, entry)))
-
-
-# ---- fields
 
 
 def changed(message, dice):
@@ -245,9 +239,6 @@ async def test_mutated_requests_cause_no_crash_and_leave_no_state(tmp_path, capl
         assert wanted <= sender.came_to.keys()
         assert min(sender.came_to["QUEUED"], sender.came_to["FAILED"]) > number // 10
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
-
-
-# ---- large requests of one author
 
 
 SIZES = (240 * 2**10, 1_000_000)  # One size below the limit of every part, and one that exceeds most limits.

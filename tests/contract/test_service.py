@@ -185,9 +185,6 @@ async def test_job_deleted_before_its_create_response_is_reported_as_deleted(ser
     await wait_until(lambda: is_phase(served, meta, "RETRYABLE_FAILED"))
 
 
-# ---- log messages about jobs
-
-
 async def test_existing_jobs_are_logged_in_one_line_and_changes_in_one_each(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="backend_plugin.shell.reconciler")
     cluster = ScriptedCluster()

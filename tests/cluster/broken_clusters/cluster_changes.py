@@ -62,17 +62,11 @@ def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
         plane.admin.patch(f"{path}/status", {"status": before["status"]})
 
 
-# ---- the API server
-
-
 @contextlib.contextmanager
 def ahead(on: BreakCase) -> Iterator[Mapping[str, Any]]:
     with Proxy(on.plane) as proxy:
         proxy.skew = timedelta(minutes=3)
         yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
-
-
-# ---- the operator
 
 
 @contextlib.contextmanager
@@ -93,9 +87,6 @@ def without_kind(on: BreakCase) -> Iterator[None]:
         yield
     finally:
         on.plane.crds(operator.crds())
-
-
-# ---- admission
 
 
 def away(namespace: str) -> Manifest:

@@ -145,9 +145,6 @@ def test_failed_deletion_of_the_burn_in_job_is_reported(server, tmp_path):
     assert left.remedy == f"kubectl delete pytorchjob -n ns {NAME}"
 
 
-# ---- the command
-
-
 def command(server, tmp_path, *flags):
     task = tmp_path / "task.pb"
     task.write_bytes(TEMPLATE.SerializeToString())
@@ -180,9 +177,6 @@ def test_doctor_without_the_burn_in_option_creates_no_job(server, tmp_path):
     assert "burn-in" not in {each["id"] for each in json.loads(out)["findings"]}
     assert not any(each.startswith("DELETE") for each in server.asked)
     assert jobs(server) == []
-
-
-# ---- a TrainJob
 
 
 def node(index):

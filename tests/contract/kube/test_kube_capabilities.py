@@ -144,9 +144,6 @@ def test_rejected_dry_run_makes_the_admission_scheduler_unknown_with_the_reason(
         collect_capabilities(server, tmp_path, "no name")
 
 
-# ---- use by a server
-
-
 async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(server, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     server.groups |= COSCHEDULING

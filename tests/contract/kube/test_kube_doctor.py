@@ -134,9 +134,6 @@ def test_queues_before_a_gang_scheduler_are_read(server, tmp_path):
     assert "queue-missing" not in {each.id for each in run_checks.list_findings(facts)}
 
 
-# ---- missing permissions
-
-
 FORBIDDEN = {"list nodes", "list deployments", "list resourcequotas", "list limitranges", "get namespaces"}
 
 

@@ -56,9 +56,6 @@ def scan_orphans(server, tmp_path, *namespaces, **settings):
     return [each.job.name for each in scanned.orphans], [*scanned.unclear], len(scanned.owned)
 
 
-# ---- detection
-
-
 def test_workflow_in_another_namespace_does_not_match_the_job(server, tmp_path):
     server.apply(JOBS, ours("gone"))
     server.apply(WORKFLOWS, workflow("gone", namespace="other"))
@@ -111,9 +108,6 @@ def test_incomplete_job_list_raises_an_error(server, tmp_path, trouble):
         scan_orphans(server, tmp_path)
 
 
-# ---- protection of other jobs
-
-
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
 
 
@@ -141,9 +135,6 @@ async def test_orphan_deletion_has_the_uid_of_the_job_as_precondition(server, tm
     assert names(server) == []
     (how,) = server.bodies
     assert (how["preconditions"], how["propagationPolicy"]) == ({"uid": uid}, "Background")
-
-
-# ---- deletion by a server
 
 
 @asynccontextmanager
@@ -215,9 +206,6 @@ async def test_requested_job_is_kept_while_its_mark_cannot_be_written(server, tm
     async with collecting(server, tmp_path, there) as orphans:
         await wait_until(lambda: orphans.mark_in_use(there) is None and lookups(server) >= 20)
     assert names(server) == [GONE]
-
-
-# ---- deletion by a command
 
 
 def gc(server, tmp_path, *flags):

@@ -22,9 +22,6 @@ def list_names(server):
     return [key[3] for key in server.objects.now]
 
 
-# ---- create
-
-
 async def test_job_is_created_exactly_as_its_manifest(server, cluster):
     made = await cluster.create(MappingProxyType(job()))
     assert made["metadata"]["uid"].startswith("uid-")
@@ -50,9 +47,6 @@ async def test_job_created_despite_a_lost_response_is_found(server, cluster, tro
         await cluster.create(job())
     assert (await cluster.get(JOB))["metadata"]["name"] == NAME
     assert list_names(server) == [NAME]
-
-
-# ---- get, patch, delete
 
 
 @pytest.mark.parametrize("name", [f"{NAME}/status", f"{NAME}?x", f"{NAME}#x", f"{NAME}\n", ".", ""])
@@ -215,9 +209,6 @@ async def test_request_in_backoff_does_not_block_others(server, tmp_path):
             await asyncio.wait_for(cluster.patch(JOB, PATCH), 60)
 
 
-# ---- lists
-
-
 async def test_only_runtimes_without_an_owner_are_listed(server, cluster):
     server.groups[RUNTIME.group] = {RUNTIME.plural: RUNTIME.version}
     kind = {"apiVersion": RUNTIME.api_version, "kind": RUNTIME.kind}
@@ -229,9 +220,6 @@ async def test_only_runtimes_without_an_owner_are_listed(server, cluster):
     assert (found["apiVersion"], found["kind"], found["metadata"]["name"]) == (*kind.values(), "left")
 
 
-# ---- a cluster without the default kind of job
-
-
 async def test_jobs_of_all_served_kinds_are_listed(server, cluster):
     del server.groups["kubeflow.org"]
     with pytest.raises(ClusterUnavailable):
@@ -240,9 +228,6 @@ async def test_jobs_of_all_served_kinds_are_listed(server, cluster):
     there = {**job(), "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
     server.apply(("trainer.kubeflow.org", "trainjobs"), there)
     assert [each.name for each in await cluster.list_jobs()] == [NAME]
-
-
-# ---- the owner of a job, for which its creation does not wait
 
 
 RULE = "{apiGroups: [flyte.lyft.com], resources: [flyteworkflows], verbs: [get]}"

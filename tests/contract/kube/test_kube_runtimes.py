@@ -81,9 +81,6 @@ def run(*arguments):
     return CliRunner().invoke(kfpytorch, arguments)
 
 
-# ---- foreign jobs
-
-
 def list_requests(server):
     return sorted(each for each in server.asked if re.fullmatch(r"GET .*/(pytorchjobs|trainjobs)", each))
 
@@ -120,9 +117,6 @@ def test_foreign_job_is_read_only(kube, verb):
         client.cancel_job("other/sdk")
 
 
-# ---- runtimes
-
-
 def test_runtimes_are_listed_without_those_of_single_jobs_and_found_by_name(kube):
     assert [(each.namespace, each.name, each.kind) for each in client.list_runtimes()] == [
         ("ns", "team", "TrainingRuntime"),
@@ -156,9 +150,6 @@ def test_missing_permission_error_contains_the_rule(kube):
         kube.forbidden.clear()
     rule = "{apiGroups: [trainer.kubeflow.org], resources: [clustertrainingruntimes], verbs: [list]}"
     assert f"add to the ClusterRole: {rule}" in str(caught.value)
-
-
-# ---- packages
 
 
 @contextmanager
@@ -239,9 +230,6 @@ def test_cluster_runtime_requires_a_namespace_for_its_package_job(kube):
         client.get_runtime_packages("shared")
     with pytest.raises(client.RequestFailed, match="does not serve namespace 'kube-system'"):
         client.get_runtime_packages("shared", namespace="kube-system")
-
-
-# ---- the client for asyncio
 
 
 async def test_asyncio_client_has_the_same_results(kube):
