@@ -28,7 +28,7 @@ UNIT_SECONDS = 90
 SOAK_SECONDS = 1200  # The soak profile runs 40 times as many cases.
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--share",
         default="1/1",
@@ -37,14 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     if config.option.markexpr != "gpu":
         # The number of local ranks depends on the GPUs, and tests expect the same ranks on every machine.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     is_soak = config.getoption("--hypothesis-profile") == "soak"
     for item in items:
         if item.get_closest_marker("timeout") is not None:
@@ -73,18 +73,18 @@ def restored_logging():
     logging.captureWarnings(capture=False)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     if sys.platform != "linux" and item.get_closest_marker("linux") is not None:
         pytest.skip("not run: it needs Linux")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+def pytest_pyfunc_call(pyfuncitem):
     """Run a test that is a coroutine function in a new event loop, and enter its asynchronous fixtures."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
 
-    async def run() -> None:
+    async def run():
         values = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
         async with AsyncExitStack() as stack:
             for name, value in values.items():

@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,11 +37,11 @@ OURS = {"__main__", "flytekitplugins", "kfpytorch_common"}
 WITH_FLYTEKIT = {"cloudpickle", "flyteidl", "flytekit", "google", "rich"}
 
 
-def python_files(*folders: str) -> list[Path]:
+def python_files(*folders):
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def format_path(path: Path) -> str:
+def format_path(path):
     return str(path.relative_to(ROOT))
 
 
@@ -93,7 +92,7 @@ JOB_FACT_FOLDERS = (
 ALLOWED_NAMES = ("TASK_TYPE", "_TASK_TYPE", "_HELP", "help")
 
 
-def iter_job_facts(node: ast.AST) -> Iterator[str]:
+def iter_job_facts(node):
     """Yield the constants with a fact about PyTorchJobs, except docstrings and values of allowed names."""
     if isinstance(node, ast.Constant):
         if JOB_FACT.search(str(node.value)):
@@ -105,7 +104,7 @@ def iter_job_facts(node: ast.AST) -> Iterator[str]:
             yield from iter_job_facts(child)
 
 
-def get_target(node: ast.AST) -> str | None:
+def get_target(node):
     """Return the name to which an assignment or an argument gives a value."""
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return node.target.id

@@ -10,7 +10,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -45,7 +44,7 @@ class Block(NamedTuple):
     language: str
     text: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
@@ -57,7 +56,7 @@ BLOCKS = [
 ]
 
 
-def parsed(block: Block) -> object:
+def parsed(block):
     """Return the content of a block, parsed as its language."""
     match block.language:
         case "yaml":
@@ -76,7 +75,7 @@ def test_each_code_block_is_parsed_in_its_language(block):
     assert parsed(block)
 
 
-def written(page: Path) -> Iterator[str]:
+def written(page):
     """Yield each shell line and each inline code text, which may contain a command."""
     text = page.read_text()
     for block in FENCE.finditer(text):
@@ -85,13 +84,13 @@ def written(page: Path) -> Iterator[str]:
     yield from INLINE.findall(FENCE.sub("", text))
 
 
-def commands(page: Path) -> list[str]:
+def commands(page):
     """Return the kfpytorch and pyflyte commands on a page."""
     parts = (part.strip() for line in written(page) for part in APART.split(line))
     return [found[1] for part in parts if (found := COMMAND.match(part))]
 
 
-def shown_on_pages(find: Callable[[Path], Iterable[str]]) -> list["pytest.param"]:
+def shown_on_pages(find):
     """Return every distinct text that a function finds on a page, with the page."""
     return [
         pytest.param(page, text, id=f"{page.relative_to(ROOT)}-{text}")
@@ -111,7 +110,7 @@ def test_each_documented_command_exists_with_its_options(page: Path, shown: str)
 
 
 @cache
-def options_of(words: tuple[str, ...]) -> set[str]:
+def options_of(words):
     """Return the options of a command and of its parent commands."""
     if words[0] == "pyflyte":
         return set().union(*(flytekits()[" ".join(words[:count])] for count in range(1, len(words) + 1)))
@@ -138,7 +137,7 @@ tell("pyflyte", main)
 
 
 @cache
-def flytekits() -> dict[str, list[str]]:
+def flytekits():
     done = subprocess.run([sys.executable, "-c", FLYTEKITS], check=True, stdout=subprocess.PIPE, text=True)
     return dict(map(json.loads, done.stdout.splitlines()))
 
@@ -149,7 +148,7 @@ def test_pages_contain_each_command():
     assert {words[1] for words in shown if words[0] == "pyflyte"} >= {"run", "serve"}
 
 
-def python_blocks() -> list["pytest.param"]:
+def python_blocks():
     """Return every Python block. Blocks that need torch have its mark."""
     return [
         pytest.param(block, id=str(block), marks=[pytest.mark.torch] if TRAINS.search(block.text) else [])
@@ -158,11 +157,11 @@ def python_blocks() -> list["pytest.param"]:
     ]
 
 
-def mentions(pattern: re.Pattern[str]) -> list["pytest.param"]:
+def mentions(pattern):
     return shown_on_pages(lambda page: pattern.findall(page.read_text()))
 
 
-def build_command(block: Block) -> list[str | Path]:
+def build_command(block):
     """Return the command for a block. A block with a workflow runs with pyflyte."""
     if WORKFLOW.search(block.text):
         return [Path(sys.executable).with_name("pyflyte"), "run"]

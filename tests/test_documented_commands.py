@@ -24,7 +24,7 @@ ELSEWHERE = {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": ""}
 TRAINS = re.compile(r"^\$ (pyflyte run|kfpytorch demo) ", re.MULTILINE)
 
 
-def blocks(page: Path) -> list[re.Match[str]]:
+def blocks(page):
     return list(BLOCK.finditer(page.read_text()))
 
 
@@ -35,7 +35,7 @@ PAGES = [
 ]
 
 
-def marks(page: Path) -> list[pytest.MarkDecorator]:
+def marks(page):
     """Return the marks of a page. A page that trains needs torch and a longer timeout."""
     trains = any(TRAINS.search(block["text"]) for block in blocks(page))
     return [pytest.mark.torch, pytest.mark.timeout(300)] if trains else []
@@ -48,12 +48,12 @@ def folder():
         yield Path(name)
 
 
-def commands(session: str) -> list[str]:
+def commands(session):
     """Return the commands of a session, with continuation lines."""
     return re.findall(r"^\$ ((?:.*\\\n)*.*)$", session, re.MULTILINE)
 
 
-def printed(command: str, folder: Path) -> str:
+def printed(command, folder):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     folders = {"PATH": path, "FLYTE_KFPYTORCH_LOG_DIR": str(folder / "runs")}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -62,11 +62,11 @@ def printed(command: str, folder: Path) -> str:
     return subprocess.run(command_line, check=False, cwd=folder, env=environment, text=True, **streams).stdout
 
 
-def played(session: str, folder: Path) -> str:
+def played(session, folder):
     return "".join(f"$ {command}\n{printed(command, folder)}" for command in commands(session))
 
 
-def agrees(shown: str, real: str) -> bool:
+def agrees(shown, real):
     parts = [re.escape(part).replace(SOME_TEXT, ".*") for part in SOME_LINES.split(shown)]
     return re.fullmatch("(?:.*\n)*".join(parts), real) is not None
 

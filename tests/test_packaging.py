@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import zipfile
 from email.parser import HeaderParser
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -65,15 +65,15 @@ def environment(tmp_path):
     return home
 
 
-def uv(*arguments: str | Path) -> None:
+def uv(*arguments):
     subprocess.run([SCRIPTS / "uv", *arguments], check=True, env={**os.environ, "UV_OFFLINE": "1"})
 
 
-def install(environment: Path, *what: str | Path) -> None:
+def install(environment, *what):
     uv("pip", "install", "--quiet", "--python", environment, "--no-deps", "--no-build-isolation", *what)
 
 
-def origins(environment: Path) -> list[Path]:
+def origins(environment):
     """Return the locations of the packages, imported in a directory that contains none of them."""
     command = [environment / "bin" / "python", "-c", USE]
     done = subprocess.run(command, check=True, cwd=environment, stdout=subprocess.PIPE, text=True)
@@ -129,7 +129,7 @@ MODULES = {
 """The modules whose names are not those of their distributions."""
 
 
-def read_extra(wheel: Path, name: str) -> list[Requirement]:
+def read_extra(wheel, name):
     """Return the requirements of an extra, which the image of the server has without all others."""
     with zipfile.ZipFile(wheel) as archive:
         (file,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
@@ -138,9 +138,9 @@ def read_extra(wheel: Path, name: str) -> list[Requirement]:
     return [each for each in requirements if f'extra == "{name}"' in str(each.marker)]
 
 
-def resolve(requirements: list[Requirement]) -> dict[str, Distribution]:
+def resolve(requirements):
     """Return the installed distributions that requirements need, and those that these need."""
-    found: dict[str, Distribution] = {}
+    found = {}
     left = [each for each in requirements if each.marker and each.marker.evaluate({"extra": "backend"})]
     while left:
         name = canonicalize_name(left.pop().name)
@@ -151,7 +151,7 @@ def resolve(requirements: list[Requirement]) -> dict[str, Distribution]:
     return found
 
 
-def link(installed: Distribution, site: Path) -> None:
+def link(installed, site):
     """Link the files of a distribution into an environment."""
     for file in installed.files or ():
         target = site / file

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -68,24 +67,24 @@ FLAGS = {option for parameter in serve.command.params for option in parameter.op
 MEBIBYTE = 2**20
 
 
-def section(page: str, heading: str) -> str:
+def section(page, heading):
     text = (ROOT / "docs/reference" / page).read_text()
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-def table(page: str, heading: str, columns: int | None = None) -> list[list[str]]:
+def table(page, heading, columns=None):
     """Return the first columns of the tables under a heading, without header and delimiter row."""
     body = re.sub(r"^\|.*\|\n\|-.*\n", "", section(page, heading), flags=re.MULTILINE)
     rows = re.findall(r"^\| (.*) \|$", body, re.MULTILINE)
     return [[cell.strip() for cell in row.split(" | ")][:columns] for row in rows]
 
 
-def plain_table(page: str, heading: str) -> list[list[str]]:
+def plain_table(page, heading):
     """Return the tables under a heading, without code marks."""
     return [[cell.replace("`", "") for cell in row] for row in table(page, heading)]
 
 
-def rows(readers: Mapping[str, Any], path: str = "") -> list[list[str]]:
+def rows(readers, path=""):
     return [
         [f"`{key}`", type_of(reader), written(attrgetter(loader.get_field(f"{path}{key}"))(DEFAULTS))]
         for key, reader in readers.items()
@@ -93,7 +92,7 @@ def rows(readers: Mapping[str, Any], path: str = "") -> list[list[str]]:
     ]
 
 
-def type_of(reader: Any) -> str:
+def type_of(reader):
     if isinstance(reader, engine.NamedSections):
         return "sections by name"
     if reader in TYPES:
@@ -104,7 +103,7 @@ def type_of(reader: Any) -> str:
     return f"{closure['least']} to {closure['most']}"
 
 
-def written(value: Any) -> str:
+def written(value):
     """Return a default in the syntax of the settings file, or an empty text for an empty default."""
     if value in UNSAID:
         return ""
@@ -113,7 +112,7 @@ def written(value: Any) -> str:
     return ", ".join(f"`{text_of(each)}`" for each in (value if isinstance(value, list) else [value]))
 
 
-def text_of(value: Any) -> str:
+def text_of(value):
     match value:
         case bool():
             return str(value).lower()
@@ -141,7 +140,7 @@ def test_each_flyte_setting_is_listed():
     "path", ["", ".gang", ".pod-security", ".task-resources", ".timeouts", ".logs"], ids=lambda path: path[1:]
 )
 def test_each_kfpytorch_setting_is_listed(path: str) -> None:
-    readers: Any = loader._ALL
+    readers = loader._ALL
     for key in f"kfpytorch{path}".split("."):
         readers = readers[key]
     assert table("settings.md", f"`kfpytorch{path}`", 3) == rows(readers, f"kfpytorch{path}.")
@@ -159,7 +158,7 @@ def test_each_key_of_a_log_template_is_listed():
     ]
 
 
-def default_of(key: str) -> str:
+def default_of(key):
     """Return the default as text for the page, or an empty text for an empty default."""
     value = serve_check.get_value(SERVER_DEFAULTS, key)
     if key == "embedded.code-dir":

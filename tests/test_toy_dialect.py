@@ -12,7 +12,7 @@ TESTS = Path(__file__).parent
 TOY = TESTS / "toyjob"
 
 
-def with_toy(package: Path) -> None:
+def with_toy(package):
     """Add the dialect and the operator as the first rows, so that they are the default."""
     for part, file, row in (
         ("core/dialects", "toy_dialect.py", "DIALECT"),

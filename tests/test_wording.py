@@ -4,7 +4,6 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTAL
 MESSAGE_WORDS = 4
 
 
-def read_python(source: str) -> Iterator[tuple[int, str]]:
+def read_python(source):
     """Yield line and text of the docstrings, comments and messages of a module."""
     tree = ast.parse(source)
     expressions = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
@@ -35,7 +34,7 @@ def read_python(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def is_message(value: object) -> bool:
+def is_message(value):
     """True for a text of some words that is no regular expression."""
     return (
         isinstance(value, str)
@@ -44,12 +43,12 @@ def is_message(value: object) -> bool:
     )
 
 
-def read_lines(text: str) -> Iterator[tuple[int, str]]:
+def read_lines(text):
     for match in re.finditer(r"[^\n]+", CODE.sub(lambda code: "\n" * code.group().count("\n"), text)):
         yield text.count("\n", 0, match.start()) + 1, match.group()
 
 
-def read_texts(path: Path) -> Iterator[tuple[int, str]]:
+def read_texts(path):
     text = path.read_text()
     if path.suffix == ".py":
         yield from read_python(text)
@@ -61,13 +60,13 @@ def read_texts(path: Path) -> Iterator[tuple[int, str]]:
         yield from find_texts(r"(?:^|\s)#\s?(.*)$", text)
 
 
-def find_texts(pattern: str, text: str) -> Iterator[tuple[int, str]]:
+def find_texts(pattern, text):
     for number, line in enumerate(text.splitlines(), 1):
         for match in re.finditer(pattern, line):
             yield number, match[1]
 
 
-def find_retired(path: Path) -> list[str]:
+def find_retired(path):
     return [
         f"{path.relative_to(ROOT)}:{line}: {word.group()!r} in {text.strip()[:80]!r}"
         for line, text in read_texts(path)

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from gangs.scene import staged
@@ -39,7 +38,7 @@ PLACES = {group: place for place, group in enumerate(LONG)}
 
 # Must run before xdist, which writes the groups into the names of the tests.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Mark all tests of this tier and extend their timeout, because a minute is normal here."""
     for item in items:
         if HERE in item.path.parents:
@@ -50,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: PLACES.get(_group(item), len(LONG)))
 
 
-def _group(item: pytest.Item) -> str:
+def _group(item):
     """Return the group of a test, which runs in one process.
 
     A group is a file, or all tests that use the same gang platform or the cluster with real nodes.
@@ -62,17 +61,17 @@ def _group(item: pytest.Item) -> str:
     return "cluster" if wants_nodes and item.path.stem not in ALONE else item.path.stem
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+def pytest_sessionfinish(session, exitstatus):
     if _not_run(session.config) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = NOT_RUN
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     for reason in _not_run(terminalreporter.config):
         terminalreporter.write_line(f"NOT RUN: {reason}")
 
 
-def _not_run(config: pytest.Config) -> list[str]:
+def _not_run(config):
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", ()) if reporter is not None else ()
     ours = (each for each in skipped if "cluster" in each.keywords and isinstance(each.longrepr, tuple))
@@ -201,6 +200,6 @@ def scene(request, grounds, tmp_path_factory):
         yield scene
 
 
-def not_run(reason: str) -> NoReturn:
+def not_run(reason):
     """Skip the test. The whole run then ends with a status other than success."""
     pytest.skip(reason)

@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from random import Random
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from rig.api import jobs, pods
-from rig.control_plane import ControlPlane
 from rig.seed import SEED
 from tree_mutations import mutate
 from whole_job import WHOLE_JOB
@@ -53,7 +52,7 @@ pytestmark = pytest.mark.timeout(600)
 Job = dict[str, Any]
 
 
-def build_job(chance: Random) -> Job:
+def build_job(chance):
     """Return a PyTorchJob that may be invalid: it has added, removed or odd fields."""
     # The copy has no parts that are shared between several places.
     spec = json.loads(json.dumps(WHOLE_JOB["spec"]))
@@ -67,7 +66,7 @@ def build_job(chance: Random) -> Job:
     return {**WHOLE_JOB, "spec": spec}
 
 
-def build_value(kind: str, chance: Random, depth: int) -> Any:
+def build_value(kind, chance, depth):
     """Return a value of this type, or seldom another one."""
     kind = kind.rstrip("!*")
     if chance.random() < 0.01:
@@ -86,7 +85,7 @@ def build_value(kind: str, chance: Random, depth: int) -> Any:
     }
 
 
-def iter_objects(value: Any, kind: str) -> Iterator[tuple[Job, str]]:
+def iter_objects(value, kind):
     """Yield the objects of known types, with their type."""
     kind = kind.rstrip("!*")
     if isinstance(value, dict) and kind in TYPES:
@@ -111,10 +110,10 @@ def accepted(plane):
     return made
 
 
-def create_all(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str) -> Iterator[Any]:
+def create_all(plane, path, bodies, **how):
     """Yield the response to each body: the code, and either the object or the reason and message."""
 
-    def create(body: Any) -> tuple[int, Any]:
+    def create(body):
         answer = plane.admin.request("POST", path, body, params={"dryRun": "All", **how})
         content = answer.json()
         return answer.status_code, content if answer.is_success else (
@@ -126,7 +125,7 @@ def create_all(plane: ControlPlane, path: str, bodies: Sequence[Any], **how: str
         yield from pool.map(create, bodies)
 
 
-def is_unknown(sent: Any, stored: Any) -> bool:
+def is_unknown(sent, stored):
     """True if a part of `sent`, other than null values, is missing in `stored`."""
     if isinstance(sent, Mapping):
         there = {key: value for key, value in sent.items() if value is not None}
@@ -134,13 +133,13 @@ def is_unknown(sent: Any, stored: Any) -> bool:
     return isinstance(sent, list) and any(map(is_unknown, sent, stored))
 
 
-def is_about_class(answer: tuple[int, Any]) -> bool:
+def is_about_class(answer):
     """True if a PriorityClass or RuntimeClass is missing or overridden, which the API server checks first."""
     classes = "no PriorityClass with name|RuntimeClass .* not found|must not be provided in pod spec"
     return answer[0] == 403 and re.search(classes, answer[1][1]) is not None
 
 
-def report(differing: Sequence[Any]) -> str:
+def report(differing):
     text = "\n\n".join("\n".join(json.dumps(part, default=str) for part in each) for each in differing[:5])
     return f"{len(differing)} differ, with KFPYTORCH_SEED={SEED}:\n{text}"
 
@@ -174,7 +173,7 @@ def test_rejected_pods_are_rejected_by_the_api_server_too(plane, accepted):
     assert not differing, report(differing)
 
 
-def build_pods(sent: Job) -> Iterator[Any]:
+def build_pods(sent):
     """Yield the pods that the controller first creates for a job."""
     stored = SCHEMA.prune_object(sent)
     job = {**stored, "metadata": {**stored["metadata"], "uid": "uid"}}
@@ -183,7 +182,7 @@ def build_pods(sent: Job) -> Iterator[Any]:
     yield from (each for each in created if each["kind"] == "Pod")
 
 
-def find_refusal(pod: Any) -> RequestRejected | None:
+def find_refusal(pod):
     try:
         admit_pod(pod)
     except RequestRejected as refusal:

@@ -4,10 +4,9 @@ import time
 
 import training_tasks
 from rig.api import jobs, pods
-from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_for
-from rig.propeller import NAMESPACE, RealExecution, RealPropeller, list_owned
+from rig.propeller import NAMESPACE, list_owned
 
 # Longer than the replacement of a pod of our server, shorter than propeller's call timeout.
 AWAY_SECONDS = 30
@@ -46,7 +45,7 @@ def test_unavailable_server_costs_no_attempt(plane, propeller, served):
     assert propeller.recorder.workflow(aborted.name)[-1] == "ABORTED"
 
 
-def is_gone(plane: ControlPlane, propeller: RealPropeller, execution: RealExecution) -> None:
+def is_gone(plane, propeller, execution):
     plane.admin.wait_until_gone(propeller.path(execution))
     for path in (jobs(NAMESPACE), pods(NAMESPACE)):
         wait_for(lambda path=path: list_owned(plane.admin, path, execution), lambda found: not found)

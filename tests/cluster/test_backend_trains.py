@@ -3,14 +3,11 @@
 `test_chart_installed` has a task that succeeds and one that fails, and `test_side_by_side` one that recovers.
 """
 
-from typing import Any
-
 import pytest
 import training_tasks
 from rig.api import has_condition, pods
 from rig.process import wait_for
-from rig.propeller import NAMESPACE, RealExecution, RealPropeller, list_owned
-from rig.real_cluster import RealCluster
+from rig.propeller import NAMESPACE, list_owned
 
 pytestmark = pytest.mark.timeout(600)
 PLANE = "with_nodes"
@@ -50,7 +47,7 @@ def test_lost_node_costs_one_attempt_and_leaves_no_pod(cluster, propeller):
     cluster.admin.wait_until_gone(pods(NAMESPACE, lost["name"]))
 
 
-def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str) -> dict[str, Any]:
+def list_pods_on_node(cluster, execution, node):
     (found,) = (
         each
         for each in list_owned(cluster.admin, pods(NAMESPACE), execution)
@@ -59,5 +56,5 @@ def list_pods_on_node(cluster: RealCluster, execution: RealExecution, node: str)
     return found
 
 
-def list_phases(propeller: RealPropeller, execution: RealExecution) -> set[tuple[int, str]]:
+def list_phases(propeller, execution):
     return {(each.attempt, each.phase) for each in propeller.recorder.tasks(execution.name)}

@@ -2,12 +2,10 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 from rig.api import finish_job, jobs
 from rig.backend import Backend
 from rig.caller import Caller
-from rig.control_plane import ControlPlane
 from rig.process import wait_for
 
 ATTEMPTS, AT_ONCE = 30, 16
@@ -17,7 +15,7 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare, tmp_path):
     namespace = "two-at-once"
     bare.namespace(namespace)
 
-    def list_uids() -> dict[str, str]:
+    def list_uids():
         found = bare.admin.items(jobs(namespace))
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
@@ -44,7 +42,7 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare, tmp_path):
             finish_job(bare.admin, jobs(namespace, attempt.job), "Succeeded")
         expected = ["SUCCEEDED", "QUEUED"] * (ATTEMPTS // 2)
 
-        def fetch_phases() -> list[str]:
+        def fetch_phases():
             return [*pool.map(lambda pair: pair[0].get(pair[1]).phase, crossed)]
 
         wait_for(fetch_phases, lambda phases: phases == expected)
@@ -53,7 +51,7 @@ def test_concurrent_creates_on_two_servers_create_each_job_once(bare, tmp_path):
         wait_for(list_uids, lambda uids: not uids)
 
 
-def _called(stack: ExitStack, plane: ControlPlane, folder: Path, number: int, namespace: str) -> Caller:
+def _called(stack, plane, folder, number, namespace):
     """Start another server, and return a client whose tasks write to the common store."""
     own = folder / f"server-{number}"
     own.mkdir()

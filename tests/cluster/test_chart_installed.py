@@ -3,16 +3,14 @@
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 import training_tasks
 import yaml
 from flyteidl.admin import agent_pb2 as admin
-from rig.api import Manifest, build_manifest, jobs, pods
+from rig.api import build_manifest, jobs, pods
 from rig.caller import Caller
 from rig.control_plane import free_ports
 from rig.helm import CHART, NAMESPACE, NEXT, RELEASE, Helm
@@ -20,8 +18,7 @@ from rig.images import REPOSITORY
 from rig.namespaces import GATEWAY
 from rig.process import Process, wait_for
 from rig.propeller import NAMESPACE as TASKS
-from rig.propeller import PropellerOptions, RealExecution, RealPropeller
-from rig.real_cluster import RealCluster
+from rig.propeller import PropellerOptions, RealPropeller
 from rig.stores import S3
 
 from backend_plugin.core import job_ref
@@ -45,7 +42,7 @@ NONE_OF_ROOTS = {"Uid": "65532", "CapEff": "0000000000000000", "NoNewPrivs": "1"
 class Installed:
     """A release of the chart; a context manager that installs and removes it."""
 
-    def __init__(self, cluster: RealCluster, store: S3, folder: Path) -> None:
+    def __init__(self, cluster, store, folder):
         self.cluster = cluster
         self.store = store
         self.helm = Helm(folder, cluster.plane.kubeconfig())
@@ -53,7 +50,7 @@ class Installed:
         self.platform = {
             "default-env-vars": [{name: value} for name, value in store.environment_at(GATEWAY).items()]
         }
-        self._values: Mapping[str, Any] = {
+        self._values = {
             "outputPrefixes": [f"{store.uri}/"],
             "extraEnvFrom": [{"secretRef": {"name": SECRET}}],
             "platform": self.platform,
@@ -61,35 +58,35 @@ class Installed:
             "networkPolicy": {"allowedCIDRs": ["0.0.0.0/0"]},
         }
 
-    def __enter__(self) -> "Installed":
+    def __enter__(self):
         self.cluster.plane.namespace(NAMESPACE)
         self.secret(SECRET, self.store.environment_at(GATEWAY))
         self.run("install", CHART, *self.helm.values(self._values))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.run("uninstall", "--ignore-not-found")
 
-    def secret(self, name: str, content: Mapping[str, str], kind: str = "Opaque") -> None:
+    def secret(self, name, content, kind="Opaque"):
         fields = {"type": kind, "stringData": dict(content)}
         self.cluster.admin.apply(build_manifest("v1", "Secret", name, NAMESPACE, **fields))
 
-    def upgrade(self, values: Mapping[str, Any]) -> None:
+    def upgrade(self, values):
         self.run("upgrade", CHART, *self.helm.values({**self._values, **values}))
 
-    def run(self, verb: str, *words: str | Path) -> None:
+    def run(self, verb, *words):
         """Run a command of Helm about the release, and wait until its objects are ready or deleted."""
         self.helm.run(verb, RELEASE, *words, "--namespace", NAMESPACE, "--wait", "--timeout=2m")
 
-    def servers(self) -> Sequence[Manifest]:
+    def servers(self):
         return self.cluster.admin.items(pods(NAMESPACE), labelSelector=SERVERS)
 
-    def list_names(self, path: str) -> Sequence[str]:
+    def list_names(self, path):
         """Return the names of the objects of one kind that belong to the release."""
         return [each["metadata"]["name"] for each in self.cluster.admin.items(path, labelSelector=OURS)]
 
     @contextlib.contextmanager
-    def endpoint(self, folder: Path) -> Iterator[str]:
+    def endpoint(self, folder):
         """Yield an address of the Service that is reachable from this machine."""
         (port,) = free_ports(1)
         place = self.cluster.plane.place
@@ -121,7 +118,7 @@ def propeller(installed):
             yield propeller
 
 
-def processes() -> Sequence[Mapping[str, str]]:
+def processes():
     """Return /proc/PID/status of the servers that run in containers."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
@@ -132,7 +129,7 @@ def processes() -> Sequence[Mapping[str, str]]:
     return found
 
 
-def job_pods(cluster: RealCluster, execution: RealExecution) -> set[str]:
+def job_pods(cluster, execution):
     found = cluster.admin.items(pods(TASKS), labelSelector=f"execution-id={execution.name}")
     return {each["metadata"]["uid"] for each in found}
 
@@ -150,7 +147,7 @@ def test_propeller_runs_a_task_through_the_service(propeller):
     assert propeller.wait_for_outputs(execution) == {"o0": "rank 0 of 2: 3"}
 
 
-def status_of(call: Any) -> grpc.StatusCode:
+def status_of(call):
     """Return the status code of a call, or of the first message of a stream."""
     with contextlib.suppress(grpc.RpcError):
         return grpc.StatusCode.OK if next(iter(call), None) is not None else call.code()
@@ -180,7 +177,7 @@ def test_calls_without_credentials_are_rejected(installed, tmp_path):
             assert installed.cluster.admin.items(jobs(namespace)) == []
 
 
-def doctored(installed: Installed) -> tuple[Mapping[str, str], Manifest, str]:
+def doctored(installed):
     """Run `helm test`; return the findings with their levels, the doctor's container and its log."""
     installed.helm.run("test", RELEASE, "--namespace", NAMESPACE, "--timeout=2m")
     path = pods(NAMESPACE, f"{RELEASE}-doctor")
@@ -219,7 +216,7 @@ def test_upgrade_and_rollback_cost_a_running_job_no_attempt(installed, propeller
     assert propeller.recorder.tasks(during.name)[-1].kind == "USER"
 
 
-def is_kept(pod: Manifest) -> bool:
+def is_kept(pod):
     return "deletionTimestamp" not in pod["metadata"]
 
 

@@ -4,13 +4,10 @@ Our additions are in force, and nothing else has changed.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 import yaml
-from rig.api import Manifest
 from rig.helm import CHARTS, Helm, fetch_flyte_chart
 
 CONFIGS = {"flyte-binary": "flyte-flyte-binary-config", "flyte-core": "flyte-propeller-config"}
@@ -28,7 +25,7 @@ JOBS = {
 }
 
 
-def render_objects(folder: Path, chart: str, *files: Path) -> Sequence[Manifest]:
+def render_objects(folder, chart, *files):
     """Return the objects of a chart of Flyte, rendered with several values files."""
     flags = [word for each in files for word in ("--values", each)]
     copy = fetch_flyte_chart(chart, folder)
@@ -36,20 +33,20 @@ def render_objects(folder: Path, chart: str, *files: Path) -> Sequence[Manifest]
     return [each for each in yaml.safe_load_all(rendered) if each]
 
 
-def render_propeller(folder: Path, chart: str, *files: Path) -> Mapping[str, Any]:
+def render_propeller(folder, chart, *files):
     """Return the effective configuration of propeller, merged in file order, with lower-case keys."""
     (config,) = (
         each
         for each in render_objects(folder, chart, *files)
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == CONFIGS[chart]
     )
-    merged: dict[str, Any] = {}
+    merged = {}
     for _, text in sorted(config["data"].items()):
         merged.update(flat(yaml.safe_load(text)))
     return merged
 
 
-def flat(values: Any, path: str = "") -> dict[str, Any]:
+def flat(values, path=""):
     """Return a mapping from dotted keys to values. A list is one value: propeller does not merge lists."""
     if not isinstance(values, Mapping) or (not values and path):
         return {path: values}
@@ -60,7 +57,7 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
     }
 
 
-def read_propeller_settings(overlay: Path) -> dict[str, Any]:
+def read_propeller_settings(overlay):
     """Return the keys and values that a values file sets in the configuration of propeller."""
     values = yaml.safe_load(overlay.read_text())
     sections = [
@@ -81,7 +78,7 @@ def test_overlay_changes_only_its_own_keys(chart, overlay, tmp_path):
 
 
 def test_rbac_rule_for_jobs_is_added_for_stock_plugin_only(tmp_path):
-    def render_rules(*files: str) -> Sequence[Any]:
+    def render_rules(*files):
         objects = render_objects(tmp_path, "flyte-binary", *(CHARTS / file for file in files))
         return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
 

@@ -5,7 +5,6 @@ rules. All other tests of this tier use the same rules.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -13,7 +12,7 @@ import pytest
 from rig import audit, backend, fake_nodes, kubelet
 from rig.api import build_manifest, has_condition, jobs, pods
 from rig.backend import RULES, Backend
-from rig.caller import RESTARTING, Caller, CallerAttempt, Shape
+from rig.caller import RESTARTING, Caller, Shape
 from rig.control_plane import BACKEND, ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
@@ -32,7 +31,7 @@ FOREIGN = {"scheduling.volcano.sh", "scheduling.run.ai", "kueue.x-k8s.io", "trai
 Use = tuple[str, str, str]  # An API group, a resource and a verb.
 
 
-def permitted() -> set[Use]:
+def permitted():
     return {
         (group, resource, verb)
         for rule in RULES
@@ -51,14 +50,14 @@ class Life:
     state: str
     since: str
 
-    def used(self) -> set[Use]:
+    def used(self):
         return {
             (call.group, call.resource, call.verb)
             for call in audit.calls(self.plane)
             if call.user == BACKEND and call.at >= self.since and not call.resource.startswith("/")
         }
 
-    def running(self, shape: Shape) -> CallerAttempt:
+    def running(self, shape):
         attempt = self.caller.create(shape=shape)
         for replica in ("master-0", "worker-0"):
             path = pods(NAMESPACE, f"{attempt.job}-{replica}")
@@ -67,7 +66,7 @@ class Life:
             )
         return attempt
 
-    def wait_until(self, happens: Callable[[], bool]) -> None:
+    def wait_until(self, happens):
         wait_until(happens, 60, lambda: f"used: {sorted(self.used())}")
 
 
@@ -90,7 +89,7 @@ def life(plane, tmp_path):
         yield Life(plane=plane, caller=caller, state=str(tmp_path / "state"), since=since)
 
 
-def _wait_again(life: Life) -> None:
+def _wait_again(life):
     """Remove a worker of a running job while all nodes are unschedulable, and wait for the event."""
     job = jobs(NAMESPACE, life.running(RESTARTING).job)
     life.wait_until(lambda: has_condition(life.plane.admin.get(job), "Running"))

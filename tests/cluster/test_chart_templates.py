@@ -6,13 +6,12 @@ changed lines in the others. `UPDATE=1` writes the files; review the difference 
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from rig.api import Manifest, build_manifest
+from rig.api import build_manifest
 from rig.helm import CHART, NAMESPACE, Helm, Refused
 
 from backend_plugin.cli import serve_settings
@@ -94,7 +93,7 @@ def helm(programs, tmp_path):
     return Helm(tmp_path)
 
 
-def values(case: str) -> Mapping[str, Any]:
+def values(case):
     return yaml.safe_load((HERE / case / "values.yaml").read_text())
 
 
@@ -102,7 +101,7 @@ class Dumper(yaml.SafeDumper):
     """Writes texts of several lines as blocks, and the dashboard as the name of its file."""
 
 
-def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+def represent_text(dumper, text):
     shown = "the content of files/dashboard.json" if text == DASHBOARD else text
     return dumper.represent_scalar("tag:yaml.org,2002:str", shown, "|" if "\n" in shown else None)
 
@@ -110,11 +109,11 @@ def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
 Dumper.add_representer(str, represent_text)
 
 
-def dump(document: Any) -> str:
+def dump(document):
     return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=110)
 
 
-def index_by_name(objects: Sequence[Manifest]) -> Mapping[str, Manifest]:
+def index_by_name(objects):
     """Return the objects by kind and name, with RELEASE in place of the name that values can change."""
     (release,) = (each["metadata"]["name"] for each in objects if each["kind"] == "Deployment")
     keys = (
@@ -124,7 +123,7 @@ def index_by_name(objects: Sequence[Manifest]) -> Mapping[str, Manifest]:
     return dict(zip((key.replace(release, "RELEASE") for key in keys), objects, strict=True))
 
 
-def compare(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> Mapping[str, Any]:
+def compare(objects, plain):
     """Return the changed lines of the objects that are in both cases, and the other objects."""
     originals = {name: find_original(name, plain) for name in objects}
     changes = {name: list_changes(originals[name], each) for name, each in objects.items() if originals[name]}
@@ -135,13 +134,13 @@ def compare(objects: Mapping[str, Manifest], plain: Mapping[str, Manifest]) -> M
     }
 
 
-def find_original(name: str, plain: Mapping[str, Manifest]) -> Manifest:
+def find_original(name, plain):
     """Return the object to compare with: for a Role, the ClusterRole of the same name."""
     kind, _, own = name.split("/")
     return plain.get(name) or plain.get(f"Cluster{kind}//{own}", {})
 
 
-def list_changes(before: Manifest, after: Manifest) -> str:
+def list_changes(before, after):
     """Return a unified diff with one line of context, without line numbers."""
     texts = (dump(each).splitlines() for each in (before, after))
     lines = [*difflib.unified_diff(*texts, n=1, lineterm="")][2:]
@@ -237,7 +236,7 @@ def test_namespace_with_the_name_of_a_scheduler_does_not_hide_its_pod_groups(hel
     assert groups == ["scheduling.x-k8s.io"]
 
 
-def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def paths(values, path=""):
     """Yield the paths of all values, including sections."""
     for key, value in values.items():
         yield f"{path}{key}"
@@ -248,7 +247,7 @@ def paths(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
 def test_null_value_is_rejected_or_means_default_or_omission(helm):
     plain, differing, refused = helm.rendered({}), set(), dict[str, str]()
     for path in paths(yaml.safe_load((CHART / "values.yaml").read_text())):
-        changed: Any = None
+        changed = None
         for key in reversed(path.split(".")):
             changed = {key: changed}
         try:

@@ -4,9 +4,7 @@ All cases share one API server. They use separate namespaces if possible, and un
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broken_clusters import cluster_changes, healthy
@@ -45,7 +43,7 @@ def cluster_in_order(programs, tmp_path_factory):
         yield plane
 
 
-def run_doctor(plane: ControlPlane, *arguments: str) -> Mapping[str, Any]:
+def run_doctor(plane, *arguments):
     options = ["--kubeconfig", str(plane.kubeconfig()), "--namespace", NAMESPACE, "--output", "json"]
     done = CliRunner().invoke(kfpytorch, ["doctor", *options, *arguments])
     return json.loads(done.stdout)

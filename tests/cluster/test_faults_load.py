@@ -6,20 +6,17 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
 
 import grpc
 import pytest
 from rig import kubelet
 from rig.api import build_manifest, finish_job, jobs, pods
 from rig.backend import Backend
-from rig.caller import TRANSIENT, Caller, CallerAttempt, code_of
-from rig.control_plane import ControlPlane
+from rig.caller import TRANSIENT, Caller, code_of
 from rig.process import wait_for
 from rig.proxy import How, Proxy, ProxyFault, status
 from rig.seed import SEED
@@ -70,19 +67,19 @@ ENDINGS = (
 class LoadTasks:
     """Many concurrent tasks of Flyte, with the expected phase of each."""
 
-    def __init__(self, plane: ControlPlane, caller: Caller, namespace: str) -> None:
+    def __init__(self, plane, caller, namespace):
         self._plane = plane
         self._caller = caller
         self._namespace = namespace
         self._lock = threading.Lock()
         self.fresh = [caller.attempt(execution=f"f{number}") for number in range(TASKS)]
-        self.living: list[CallerAttempt] = []
-        self.ended: dict[str, str] = {}  # The expected phase by execution, for jobs that have ended.
-        self.played: Counter[End] = Counter()
-        self.wrong: list[str] = []
-        self.raised: Counter[str] = Counter()
+        self.living = []
+        self.ended = {}  # The expected phase by execution, for jobs that have ended.
+        self.played = Counter()
+        self.wrong = []
+        self.raised = Counter()
 
-    def one(self, random: Random) -> None:
+    def one(self, random):
         word = random.choices(("create", "get", "delete", "finish"), (20, 58, 12, 10))[0]
         with self._lock:
             word = word if self.living and self.fresh else "create" if self.fresh else "get"
@@ -100,14 +97,14 @@ class LoadTasks:
                 with self._lock:
                     of.append(attempt)
 
-    def _create(self, attempt: CallerAttempt, _: Random) -> None:
+    def _create(self, attempt, _):
         self._caller.create(attempt)
         self._live(attempt)
 
-    def _get(self, attempt: CallerAttempt, _: Random) -> None:
+    def _get(self, attempt, _):
         self.is_known(attempt)
 
-    def is_known(self, attempt: CallerAttempt) -> bool:
+    def is_known(self, attempt):
         """True if GetTask returns the expected terminal phase. Record a wrong terminal phase."""
         response = self._caller.get(attempt)
         end = self.ended.get(attempt.execution)
@@ -115,20 +112,20 @@ class LoadTasks:
             self.wrong.append(f"{attempt.execution} has ended {end}: {response}")
         return response.phase == end
 
-    def _delete(self, attempt: CallerAttempt, _: Random) -> None:
+    def _delete(self, attempt, _):
         self._caller.delete(attempt)
 
-    def _finish(self, attempt: CallerAttempt, random: Random) -> None:
+    def _finish(self, attempt, random):
         """Let a job end as kubelet and operator do; later operations still query it."""
         if attempt.execution not in self.ended:
             self._play(attempt, random.choice(ENDINGS))
         self._live(attempt)
 
-    def _live(self, attempt: CallerAttempt) -> None:
+    def _live(self, attempt):
         with self._lock:
             self.living.append(attempt)
 
-    def _play(self, attempt: CallerAttempt, end: End) -> None:
+    def _play(self, attempt, end):
         self.ended[attempt.execution] = end.phase
         self.played[end] += 1
         if end.phase == "SUCCEEDED":
@@ -141,7 +138,7 @@ class LoadTasks:
         finish_job(self._plane.admin, jobs(self._namespace, attempt.job), kind)
 
 
-def _pod(namespace: str, attempt: CallerAttempt) -> dict[str, Any]:
+def _pod(namespace, attempt):
     """Return the master pod of a job, as the operator creates it."""
     labels = {
         **names.build_identity_labels(attempt.prefix),
@@ -158,7 +155,7 @@ def _pod(namespace: str, attempt: CallerAttempt) -> dict[str, Any]:
     return build_manifest("v1", "Pod", f"{attempt.job}-master-0", namespace, **fields)
 
 
-def choose_fault(query: Mapping[str, str], random: Random) -> ProxyFault | None:
+def choose_fault(query, random):
     """Return a random fault of any kind, or None; in some periods, most requests fail."""
     is_spell = time.monotonic() % (SPELL + BETWEEN) < SPELL
     if random.random() >= (WORSE if is_spell else BAD):
@@ -195,13 +192,13 @@ def test_thousands_of_operations_with_faults_have_correct_results(bare, tmp_path
     assert not tasks.wrong, tasks.wrong[:10]
 
 
-def settled(plane: ControlPlane, namespace: str, tasks: LoadTasks) -> None:
+def settled(plane, namespace, tasks):
     """Wait until living tasks have their jobs, deleted ones have none, and all ends are returned."""
     expected = {attempt.job: attempt.uid for attempt in tasks.living}
     # After a failed create, the job may or may not exist.
     unsure = {attempt.execution for attempt in tasks.fresh}
 
-    def list_uids() -> dict[str, str]:
+    def list_uids():
         found = plane.admin.items(jobs(namespace))
         return {
             each["metadata"]["name"]: each["metadata"]["uid"]

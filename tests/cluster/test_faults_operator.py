@@ -3,14 +3,14 @@
 import grpc
 import pytest
 from rig import operator
-from rig.caller import Caller, CallerAttempt, Shape, code_of
+from rig.caller import Shape, code_of
 from rig.fake_nodes import RUN
 from rig.process import wait_until
 
 NAMESPACE = "faults-operator"
 
 
-def created(caller: Caller, seconds: int) -> CallerAttempt:
+def created(caller, seconds):
     attempt = caller.create(shape=Shape(workers=1, annotations={RUN: f"{seconds}s"}))
     caller.succeeded(attempt)
     return attempt

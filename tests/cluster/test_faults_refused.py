@@ -11,7 +11,7 @@ import grpc
 from rig import kubelet, operator, policies
 from rig.api import build_manifest, has_condition, jobs, path_of, pods
 from rig.backend import Backend
-from rig.caller import RESTARTING, Caller, CallerAttempt, Shape, code_of
+from rig.caller import RESTARTING, Caller, Shape, code_of
 from rig.process import wait_for, wait_until
 
 from backend_plugin import client
@@ -21,7 +21,7 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubef
 OVER = ("SUCCEEDED", "FAILED", "RETRYABLE_FAILED")
 
 
-def find_error(caller: Caller) -> str:
+def find_error(caller):
     """Return the error of a CreateTask call, or the phase and message of a rejected job, or an empty text."""
     try:
         attempt = caller.create()
@@ -34,7 +34,7 @@ def find_error(caller: Caller) -> str:
     return ""
 
 
-def wait_for_error(caller: Caller, start: str) -> str:
+def wait_for_error(caller, start):
     """Wait until a CreateTask call has an error that starts with this text, and return the error."""
     return wait_for(lambda: find_error(caller), lambda error: error.startswith(start))
 
@@ -100,7 +100,7 @@ def test_missing_crds_are_reported_and_discovered_later(bare, tmp_path):
     assert bare.admin.items(pods(NAMESPACE)) == []
 
 
-def create_running(caller: Caller, shape: Shape) -> CallerAttempt:
+def create_running(caller, shape):
     """Create a job with a master and a worker that run until something happens."""
     attempt = caller.create(shape=shape)
     caller.wait_for(attempt, "RUNNING")

@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +19,7 @@ def kinds(request, bare):
 
 
 @cache
-def manifests(name: str) -> tuple[Any, ...]:
+def manifests(name):
     planned = yaml.safe_load_all((GOLDEN / name / "plan.yaml").read_text())
     return tuple(each for each in planned if each["kind"] == "PyTorchJob")
 

@@ -11,7 +11,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from builders import a_run, a_template
 from rig.api import path_of, pods
-from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import wait_until
 from rig.seed import SEED
@@ -59,11 +58,11 @@ Step = tuple[str, str]  # What happens, and to which replica, such as `worker-0`
 pytestmark = pytest.mark.timeout(900)
 
 
-def build_manifests(kind: str, number: int, chance: random.Random) -> tuple[Manifest, Sequence[Manifest]]:
+def build_manifests(kind, number, chance):
     """Return a job and the objects that it requires."""
     nodes, restarts = chance.randint(1, 3), chance.randint(0, 2)
     worker = {"replicas": nodes, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
-    custom: Manifest = {"workerReplicas": worker}
+    custom = {"workerReplicas": worker}
     if kind == "TrainJob":
         # The training-operator does not count all restarts, and may exceed the limit.
         custom["runPolicy"] = {"backoffLimit": restarts}
@@ -88,11 +87,11 @@ def build_manifests(kind: str, number: int, chance: random.Random) -> tuple[Mani
     return {**merge_patch(job, is_suspended)}, required
 
 
-def build_suspension(kind: str, *, value: bool) -> Manifest:
+def build_suspension(kind, *, value):
     return {"spec": {"runPolicy": {"suspend": value}} if kind == "PyTorchJob" else {"suspend": value}}
 
 
-def build_status(step: str, pod: Manifest) -> Manifest:
+def build_status(step, pod):
     """Return the status that the kubelet would write."""
     ended = {"startedAt": AT, "finishedAt": AT}
     phase, state = {
@@ -112,7 +111,7 @@ def build_status(step: str, pod: Manifest) -> Manifest:
     }
 
 
-def describe(job: Manifest | None, found: Sequence[Manifest], events: Sequence[Manifest]) -> State:
+def describe(job, found, events):
     """Return the state in which both clusters must agree."""
     there = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
     status = (job or {}).get("status", {})
@@ -138,7 +137,7 @@ def describe(job: Manifest | None, found: Sequence[Manifest], events: Sequence[M
     }
 
 
-def describe_pod(pod: Manifest) -> State:
+def describe_pod(pod):
     metadata, spec = pod["metadata"], pod["spec"]
     # Each cluster has its own uids, ports and nodes.
     labels, annotations = (
@@ -162,17 +161,17 @@ def describe_pod(pod: Manifest) -> State:
     }
 
 
-def _describe_variable(variable: Manifest) -> tuple[str, str]:
+def _describe_variable(variable):
     field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
     return variable["name"], variable.get("value", "") or field
 
 
-def get_replica(pod: Manifest) -> str:
+def get_replica(pod):
     labels, names = pod["metadata"]["labels"], find_pod_operator(pod).dialect.labels
     return f"{labels[names.role]}-{labels[names.index]}"
 
 
-def select_pod(found: Sequence[Manifest], replica: str) -> Manifest:
+def select_pod(found, replica):
     """Return the pod of a replica that has not ended."""
     (pod,) = [
         pod
@@ -187,28 +186,28 @@ def select_pod(found: Sequence[Manifest], replica: str) -> Manifest:
 class IdleKubelet:
     """A kubelet whose pods end when a test writes their status."""
 
-    def __init__(self, report: PodController) -> None:
+    def __init__(self, report):
         self._report = report
 
-    async def start_pod(self, _: Manifest) -> None: ...
+    async def start_pod(self, _): ...
 
-    async def remove_pod(self, _: str) -> None: ...
+    async def remove_pod(self, _): ...
 
-    async def terminate_pod(self, uid: str, _: float) -> None:
+    async def terminate_pod(self, uid, _):
         self._report.on_terminated(uid)
 
-    async def close(self) -> None: ...
+    async def close(self): ...
 
 
 class EmbeddedSide:
     """The controllers of the embedded cluster, without its scheduler and kubelet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         # Objects have times in whole seconds, so each step takes some.
         self._now = datetime.now(timezone.utc) - 2 * STEPS * SECONDS
         self.store = Store.open(folder, self.get_now)
         recorder = EventRecorder(self.store)
-        build: Any = IdleKubelet
+        build = IdleKubelet
         self.pods = PodController(self.store, recorder, build)
         self.jobs = JobReconciler(self.store, self.pods, recorder)
         self.store.watch(self.jobs.on_change)
@@ -216,10 +215,10 @@ class EmbeddedSide:
         self.key: Key
         self.node = self.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
 
-    def get_now(self) -> datetime:
+    def get_now(self):
         return self._now
 
-    async def begin(self, job: Manifest, required: Sequence[Manifest]) -> None:
+    async def begin(self, job, required):
         stored = [self.store.create(admit_object(each, self.store.get)) for each in required]
         made = self.store.create(admit_object(job, self.store.get))
         self.key = get_key(made)
@@ -228,11 +227,11 @@ class EmbeddedSide:
         await self.settle()
 
     @property
-    def found(self) -> list[Any]:
+    def found(self):
         return self.store.list_objects("Pod")
 
-    def list_steps(self) -> list[Step]:
-        job: Any = self.store.get(self.key)
+    def list_steps(self):
+        job = self.store.get(self.key)
         is_suspended = OPERATORS[self.key.kind].dialect.is_suspended(job)
         steps = [("resume" if is_suspended else "suspend", ""), ("delete", "")]
         for pod in self.found:
@@ -241,10 +240,10 @@ class EmbeddedSide:
             steps += {"Pending": [("run", replica)] * 6, "Running": ends * 2}.get(pod["status"]["phase"], [])
         return steps
 
-    async def play(self, step: Step) -> State:
+    async def play(self, step):
         self._now += SECONDS
         name, replica = step
-        job: Any = self.store.get(self.key)
+        job = self.store.get(self.key)
         if name == "delete":
             self.store.remove(get_uid(job))
         elif name in ("suspend", "resume"):
@@ -262,24 +261,24 @@ class EmbeddedSide:
         return self.state
 
     @property
-    def state(self) -> State:
-        job: Any = self.store.get(self.key)
+    def state(self):
+        job = self.store.get(self.key)
         return describe(job, self.found, self.store.list_objects("Event"))  # type: ignore[arg-type]
 
-    async def settle(self) -> None:
+    async def settle(self):
         """Bind all pods, and wait until nothing changes."""
         for _ in range(100):
             await asyncio.sleep(0)
             for pod in self.found:
                 self.pods.apply_decision(Binding(uid=get_uid(pod), node="n"))
 
-    async def close(self) -> None:
+    async def close(self):
         self.jobs.close()
         await self.pods.close()
         self.store.close()
 
 
-def own(job: Mapping[str, Any]) -> Manifest:
+def own(job):
     return {
         **{key: job[key] for key in ("apiVersion", "kind")},
         **{key: job["metadata"][key] for key in ("name", "uid")},
@@ -290,14 +289,14 @@ def own(job: Mapping[str, Any]) -> Manifest:
 History = tuple[Manifest, Sequence[Manifest], list[tuple[Step, State]]]
 
 
-async def choose_history(kind: str, number: int) -> History:
+async def choose_history(kind, number):
     """Return the objects of a history, and its steps with the embedded state after each."""
     chance = random.Random(f"{SEED}/{number}")
     job, required = build_manifests(kind, number, chance)
     with tempfile.TemporaryDirectory() as folder:
         side = EmbeddedSide(Path(folder))
         await side.begin(job, required)
-        played: list[tuple[Step, State]] = [(("create", ""), side.state)]
+        played = [(("create", ""), side.state)]
         for _ in range(STEPS):
             step = chance.choice(side.list_steps())
             played.append((step, await side.play(step)))
@@ -310,12 +309,12 @@ async def choose_history(kind: str, number: int) -> History:
 class RealSide:
     """One job in the cluster with the real controllers."""
 
-    def __init__(self, plane: ControlPlane, job: Manifest) -> None:
+    def __init__(self, plane, job):
         self.api = plane.admin
         self.kind, self.name = job["kind"], job["metadata"]["name"]
         self.path = f"{path_of(job)}/{self.name}"
 
-    def begin(self, job: Manifest, required: Sequence[Manifest]) -> None:
+    def begin(self, job, required):
         for each in required:
             self.api.create(each)
         # Trainer rejects the job until its cache contains the runtime.
@@ -326,11 +325,11 @@ class RealSide:
             self.api.patch(path, {"metadata": {"ownerReferences": [owner]}})
 
     @property
-    def found(self) -> Sequence[Manifest]:
+    def found(self):
         label = OPERATORS[self.kind].dialect.labels.job_name
         return self.api.items(pods(NAMESPACE), labelSelector=f"{label}={self.name}")
 
-    def play(self, step: Step) -> None:
+    def play(self, step):
         # Objects have times in whole seconds, so begin in another second than the last change.
         time.sleep(1 - time.time() % 1)
         name, replica = step
@@ -352,13 +351,13 @@ class RealSide:
                 self.api.delete(path)
 
     @property
-    def state(self) -> State:
+    def state(self):
         events = self.api.items(f"/api/v1/namespaces/{NAMESPACE}/events")
         ours = [each for each in events if each["involvedObject"]["name"].startswith(self.name)]
         return describe(self.api.get(self.path), self.found, ours)
 
 
-def compare(expected: Any, found: Any, path: str = "") -> Iterator[str]:
+def compare(expected, found, path=""):
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted({*expected, *found}):
             yield from compare(expected.get(key), found.get(key), f"{path}.{key}")
@@ -369,7 +368,7 @@ def compare(expected: Any, found: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: embedded {expected}, real {found}"
 
 
-def play(plane: ControlPlane, kind: str, number: int) -> str:
+def play(plane, kind, number):
     """Return the disagreement of a history; empty if there is none."""
     job, required, played = asyncio.run(choose_history(kind, number))
     side = RealSide(plane, job)

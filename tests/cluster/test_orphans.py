@@ -1,8 +1,6 @@
 """Orphans with the real API server, garbage collector, operator and FlytePropeller."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import training_tasks
@@ -16,7 +14,7 @@ from rig.propeller import NAMESPACE, list_owned
 WITHOUT_WORKFLOWS = [rule for rule in RULES if rule["resources"] != ["flyteworkflows"]]
 
 
-def gc(config: Path, *flags: str) -> Sequence[tuple[str, str]]:
+def gc(config, *flags):
     options = ("--kubeconfig", config, "--confirm-after", "200ms", "-o", "json")
     done = run_command(KFPYTORCH, "gc", *options, *flags)
     assert done.returncode == 0, done.stderr

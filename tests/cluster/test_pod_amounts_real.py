@@ -6,14 +6,11 @@ The pods are tested as they are, and in a namespace whose LimitRange sets defaul
 """
 
 import re
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any
 
 import pytest
 from rig.api import build_manifest, path_of
-from rig.control_plane import ControlPlane
 from rig.process import wait_for
 from rig.seed import SEED
 
@@ -53,7 +50,7 @@ def counting(bare):
     bare.admin.delete(f"{path}/heavy")
 
 
-def nothing_fits(plane: ControlPlane, namespace: str) -> None:
+def nothing_fits(plane, namespace):
     plane.namespace(namespace)
     nothing = {f"requests.{name}": "0" for name in COUNTED}
     quota = build_manifest("v1", "ResourceQuota", "all", namespace, spec={"hard": nothing})
@@ -63,16 +60,16 @@ def nothing_fits(plane: ControlPlane, namespace: str) -> None:
     wait_for(lambda: answer(plane, plain), lambda message: "exceeded quota" in message)
 
 
-def pod(spec: Any, namespace: str = NAMESPACE) -> Any:
+def pod(spec, namespace=NAMESPACE):
     return build_manifest("v1", "Pod", "counted", namespace, spec=spec)
 
 
-def answer(plane: ControlPlane, manifest: Any) -> str:
+def answer(plane, manifest):
     response = plane.admin.try_create(manifest)
     return str(response.json().get("message", response.text))
 
 
-def amount(dice: Random, name: str) -> str:
+def amount(dice, name):
     if name == "cpu":
         return dice.choice([str(dice.randint(1, 9)), f"{dice.randint(1, 9_000)}m", "0.5", "1.25"])
     if name == "nvidia.com/gpu":
@@ -80,8 +77,8 @@ def amount(dice: Random, name: str) -> str:
     return dice.choice([f"{dice.randint(1, 3_000)}Mi", f"{dice.randint(1, 9)}Gi", "1G", "1500k", "123456789"])
 
 
-def container(dice: Random, number: int, required: Sequence[str], **fields: Any) -> Any:
-    claim: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+def container(dice, number, required, **fields):
+    claim = {"requests": {}, "limits": {}}
     for name in COUNTED:
         is_device = name == "nvidia.com/gpu"
         if name not in required and dice.random() < 0.6:
@@ -96,11 +93,11 @@ def container(dice: Random, number: int, required: Sequence[str], **fields: Any)
     return {"name": f"c{number}", "image": "i", "resources": resources, **fields}
 
 
-def spec(dice: Random, *, is_limited: bool) -> Any:
+def spec(dice, *, is_limited):
     # Without the defaults of a LimitRange, the quota requires these resources in each container.
     required = () if is_limited else ("cpu", "memory")
-    restarts: Sequence[dict[str, str]] = ({}, {"restartPolicy": "Always"})
-    made: dict[str, Any] = {
+    restarts = ({}, {"restartPolicy": "Always"})
+    made = {
         "containers": [container(dice, each, required) for each in range(dice.randint(1, 3))],
         "initContainers": [
             container(dice, 10 + each, required, **dice.choice(restarts))
@@ -118,7 +115,7 @@ def spec(dice: Random, *, is_limited: bool) -> Any:
     return made
 
 
-def counted(message: str) -> Mapping[str, int]:
+def counted(message):
     """Return the requests in a quota error, without zero amounts."""
     found = re.search(r"exceeded quota: all, requested: (?P<asked>\S+), used:", message)
     assert found is not None, message
@@ -133,7 +130,7 @@ def test_pod_requests_equal_the_quota_usage_of_the_api_server(counting, namespac
     # For every second pod, the operator creates a worker with a master.
     made = [(spec(dice, is_limited=is_limited), number % 2 == 0) for number in range(PODS)]
 
-    def count_request(each: tuple[Any, bool]) -> Mapping[str, int]:
+    def count_request(each):
         pod_spec, is_worker = each
         last = {"name": "init-pytorch", "image": "i", "resources": {"requests": OPERATORS}}
         begun = [*pod_spec["initContainers"], *([last] if is_worker else [])]

@@ -1,8 +1,5 @@
 """Compares the required fields and list keys of pods in `core.pod_schema` with those in the CRDs."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 import pytest
 import yaml
 from rig import operator, trainer
@@ -25,7 +22,7 @@ PODS = {
 }
 
 
-def read_pod_schema(crd: str) -> Any:
+def read_pod_schema(crd):
     (path,) = (each for each in [*operator.crds(), *trainer.list_crds()] if crd in each.name)
     schema = yaml.safe_load(path.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for name in ("spec", *PODS[crd]):
@@ -33,7 +30,7 @@ def read_pod_schema(crd: str) -> Any:
     return schema
 
 
-def iter_objects(schema: Any, kind: str) -> Iterator[tuple[str, Any]]:
+def iter_objects(schema, kind):
     """Yield the type and the schema of each object that occurs both in `pod_schema` and in the CRD."""
     kind = kind.rstrip("!*")
     if kind.startswith("["):
@@ -44,7 +41,7 @@ def iter_objects(schema: Any, kind: str) -> Iterator[tuple[str, Any]]:
             yield from iter_objects(schema["properties"][name], TYPES[kind][name])
 
 
-def iter_list_keys(kind: str, schema: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+def iter_list_keys(kind, schema):
     """Yield the type of the entries and the keys of each list of the list type `map` in an object."""
     for name, part in schema.get("properties", {}).items():
         if part.get("x-kubernetes-list-type") == "map":
@@ -55,7 +52,7 @@ def iter_list_keys(kind: str, schema: Any) -> Iterator[tuple[str, tuple[str, ...
 def test_required_fields_and_list_keys_are_those_of_the_crd(crd):
     objects = [*iter_objects(read_pod_schema(crd), "PodSpec")]
     theirs = {(kind, name) for kind, schema in objects for name in schema.get("required", ())}
-    kinds: Mapping[str, Mapping[str, str]] = {kind: TYPES[kind] for kind, _ in objects}
+    kinds = {kind: TYPES[kind] for kind, _ in objects}
     ours = {(kind, name) for kind, fields in kinds.items() for name in fields if fields[name].endswith("*")}
     assert ours == theirs
     keys = {pair for kind, schema in objects for pair in iter_list_keys(kind, schema)}

@@ -1,16 +1,12 @@
 """Pods that the real API server sends in protobuf are equal to those in JSON."""
 
-from typing import Any
-
 import pytest
 from kubernetes_messages import BYTES, MAGIC, field
 from rig.api import build_manifest, pods
-from rig.control_plane import ControlPlane
 
 from backend_plugin.core.object_readers import read_pod
 from backend_plugin.kube import api_errors, protobuf_envelope
 from backend_plugin.kube.api_resources import LABELLED
-from backend_plugin.kube.decoder import ListPage, WatchEvent
 from backend_plugin.kube.pod_decoder import PodDecoder
 from kfpytorch_idl.kubernetes import pods_pb2
 
@@ -23,7 +19,7 @@ ACCEPTED = {"Accept": protobuf_envelope.ACCEPT}
 PARSER = PodDecoder()
 
 
-def container(name: str, state: Any, **fields: Any) -> Any:
+def container(name, state, **fields):
     same = {"image": "train:1", "imageID": "train@1", "ready": False, "restartCount": 0}
     return {"name": name, "containerID": f"containerd://{name}", "state": state, **same, **fields}
 
@@ -75,13 +71,13 @@ def with_pod(bare):
     bare.admin.delete(pods(NAMESPACE, "new"))
 
 
-def listed(plane: ControlPlane) -> ListPage:
+def listed(plane):
     answer = plane.admin.request("GET", pods(NAMESPACE), headers=ACCEPTED)
     assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
     return PARSER.decode_page(answer.content)
 
 
-def watched(plane: ControlPlane) -> list[WatchEvent]:
+def watched(plane):
     query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "1", "allowWatchBookmarks": "true"}
     answer = plane.admin.request("GET", pods(NAMESPACE), params=query, headers=ACCEPTED)
     assert answer.headers["Content-Type"].partition(";")[0] == protobuf_envelope.MEDIA_TYPE
@@ -91,7 +87,7 @@ def watched(plane: ControlPlane) -> list[WatchEvent]:
     return changes
 
 
-def in_json(plane: ControlPlane) -> list[Any]:
+def in_json(plane):
     return [read_pod(each) for each in plane.admin.items(pods(NAMESPACE))]
 
 

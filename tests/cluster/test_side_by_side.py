@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from go_comparison import table
-from go_comparison.platforms import Pair, Run, Sides
+from go_comparison.platforms import Pair, Sides
 from go_comparison.scenarios import SCENARIOS
 from rig.audit import Call, calls
 from rig.control_plane import BACKEND
@@ -148,10 +148,10 @@ def test_terminal_phase_leaves_no_running_pod(compared):
     assert running["one is killed for its memory"] == [1, 0]
 
 
-def creations(run: Run) -> Sequence[int]:
+def creations(run):
     """Return the status codes of the create requests for its jobs."""
     return [each.status for each in run.calls if each.verb == "create" and each.resource == "pytorchjobs"]
 
 
-def ends(run: Run) -> Sequence[str]:
+def ends(run):
     return [f"{each.attempt} {each.phase}" for each in run.shown if each.phase in {"SUCCEEDED", "FAILED"}]

@@ -15,7 +15,6 @@ from flyteidl.core.tasks_pb2 import TaskTemplate
 from generated_tasks import cases
 from google.protobuf.json_format import ParseDict
 from rig.api import path_of
-from rig.control_plane import ControlPlane
 from rig.process import wait_until
 from rig.seed import SEED
 from trainjob_requests import NAMESPACE as STORED
@@ -25,7 +24,6 @@ from backend_plugin.core import settings as platform
 from backend_plugin.core.dialects.trainjob import DIALECT
 from backend_plugin.core.errors import InvalidTask
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.plan import Plan
 from backend_plugin.embedded.operators.table import OPERATORS
 
 PLANE = "with_trainer"
@@ -43,7 +41,7 @@ ODD: Sequence[dict[str, Any]] = (
 )
 
 
-def build_template(task: dict[str, Any], chance: Random) -> TaskTemplate:
+def build_template(task, chance):
     """Return the template of a generated task, whose pod has an odd part in one of ten cases."""
     template = task["template"]
     spec = template.get("k8sPod", {}).get("podSpec", {"containers": []})
@@ -59,14 +57,14 @@ def build_template(task: dict[str, Any], chance: Random) -> TaskTemplate:
     return ParseDict(template, TaskTemplate())
 
 
-def check_plan(plane: ControlPlane, planned: Plan) -> None:
+def check_plan(plane, planned):
     """Create the runtime and the job, and wait for the Job whose pods are the nodes."""
     (runtime,) = planned.prerequisites
-    job: Any = planned.job
+    job = planned.job
     made = create(plane, runtime)
     assert made[0] == 201, made[1]
 
-    def is_accepted() -> bool:
+    def is_accepted():
         code, text = create(plane, job)
         assert code in (201, 409) or DIALECT.is_premature(text), text
         return code in (201, 409)
@@ -79,12 +77,12 @@ def check_plan(plane: ControlPlane, planned: Plan) -> None:
     plane.admin.delete(f"{path_of(runtime)}/{name}")
 
 
-def create(plane: ControlPlane, manifest: Any) -> tuple[int, str]:
+def create(plane, manifest):
     answer = plane.admin.request("POST", path_of(manifest), manifest, params={"fieldValidation": "Strict"})
     return answer.status_code, answer.text
 
 
-def find_events(plane: ControlPlane, name: str) -> str:
+def find_events(plane, name):
     found = plane.admin.items(f"/api/v1/namespaces/{NAMESPACE}/events")
     return "\n".join(each["message"] for each in found if each["involvedObject"]["name"].startswith(name))
 

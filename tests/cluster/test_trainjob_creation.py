@@ -8,7 +8,7 @@ import pytest
 from rig import backend, operator, trainer
 from rig.api import jobs
 from rig.backend import Backend
-from rig.caller import Caller, CallerAttempt, Shape
+from rig.caller import Caller, Shape
 from rig.control_plane import ControlPlane, Options
 from rig.process import wait_until
 
@@ -39,7 +39,7 @@ def test_server_kill_neither_loses_nor_duplicates_a_job(plane, tmp_path, rounds)
         folder.mkdir()
         servers.append(Backend(plane, folder, settings={"kfpytorch": {"dialect": dialect}}))
     chosen = random.Random(rounds)
-    attempts: list[CallerAttempt] = []
+    attempts = []
     for number in range(rounds):
         first, second = servers[number % 2], servers[1 - number % 2]
         with first, Caller(first.endpoint, tmp_path, NAMESPACE, again=False) as caller:

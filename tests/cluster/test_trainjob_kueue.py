@@ -1,12 +1,10 @@
 """TrainJobs in a queue of the real Kueue, with the real Trainer; only the pods are simulated."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 from rig import fake_nodes, kueue, scheduling, trainer
-from rig.caller import CallerAttempt, Shape
+from rig.caller import Shape
 from rig.control_plane import ControlPlane
 from rig.fake_nodes import RUN
 from rig.process import wait_for
@@ -39,11 +37,11 @@ def plane(programs, release, tmp_path_factory):
         yield plane
 
 
-def list_pods(plane: ControlPlane, attempt: CallerAttempt) -> Mapping[str, dict[str, Any]]:
+def list_pods(plane, attempt):
     return trainer.list_pods(plane.admin, NAMESPACE, attempt.job)
 
 
-def list_warnings(plane: ControlPlane, attempt: CallerAttempt) -> Sequence[str]:
+def list_warnings(plane, attempt):
     """Return the reasons of the events with which our server warns about a job."""
     selector = f"involvedObject.name={attempt.job},type=Warning"
     found = plane.admin.items(f"/api/v1/namespaces/{NAMESPACE}/events", fieldSelector=selector)
@@ -92,7 +90,7 @@ def test_cancelled_job_leaves_its_queue(plane, caller, served):
     caller.wait_for(second, "FAILED")
     path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/workloads"
 
-    def list_active() -> list[bool | None]:
+    def list_active():
         return [
             each["spec"].get("active")
             for each in plane.admin.items(path)

@@ -1,9 +1,7 @@
 """Local runs of tasks of jax and MPI, with jax from PyPI and Open MPI of the distribution."""
 
 import os
-import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from rig.process import run_command
 from rig.tools import find_packages
 
 
-def run_locally(workflow: str, env: Mapping[str, str], *inputs: str) -> subprocess.CompletedProcess[str]:
+def run_locally(workflow, env, *inputs):
     """Run a workflow with `pyflyte run`; `env` are further variables."""
     pyflyte = Path(sys.executable).with_name("pyflyte")
     return run_command(pyflyte, "run", training_tasks.__file__, workflow, *inputs, env={**os.environ, **env})

@@ -4,10 +4,8 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import training_tasks
@@ -15,8 +13,7 @@ from rig import images, trainer
 from rig.api import build_manifest, pods
 from rig.namespaces import GATEWAY
 from rig.process import wait_for
-from rig.propeller import IMAGE, NAMESPACE, RealExecution, list_owned
-from rig.real_cluster import RealCluster
+from rig.propeller import IMAGE, NAMESPACE, list_owned
 from rig.stores import S3, add_volume
 from rig.tools import find_packages
 from wheels import build_wheel, create_environment
@@ -128,7 +125,7 @@ def test_repeated_drains_cost_no_attempt(cluster, propeller, folder):
     assert count_restarts(cluster, execution) >= ROUNDS
 
 
-def count_restarts(cluster: RealCluster, execution: RealExecution) -> int:
+def count_restarts(cluster, execution):
     """Return the number of restarts of the JobSet of an execution."""
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{job['metadata']['name']}"
@@ -173,7 +170,7 @@ def test_failed_mpi_rank_ends_the_job_with_its_cause(propeller):
     assert "ValueError: the learning rate is negative" in propeller.wait_for_failure(execution)
 
 
-def load_initializers(cluster: RealCluster) -> None:
+def load_initializers(cluster):
     """Load images with Trainer's initializers and its version of OpenDAL, a client of S3, into all nodes."""
     python, sources, packages = images.python(), trainer.find_sources(), find_packages("initializers")
     files = {
@@ -228,13 +225,13 @@ def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(cluster, prop
     assert count_restarts(cluster, execution) == 0
 
 
-def wait_for_size(stop_file: Path, size: int) -> None:
+def wait_for_size(stop_file, size):
     """Wait until the training has this world size. Its pods import torch, which takes long under load."""
     file = Path(f"{stop_file}.size")
     wait_for(lambda: file.read_text() if file.exists() else "", lambda found: found == str(size), 400)
 
 
-def wait_for_replacements(cluster: RealCluster, execution: RealExecution, old: set[str]) -> None:
+def wait_for_replacements(cluster, execution, old):
     """Wait until the execution has two pods, and none of those with these uids."""
     wait_for(
         lambda: {each["metadata"]["uid"] for each in list_owned(cluster.admin, pods(NAMESPACE), execution)},
@@ -244,7 +241,7 @@ def wait_for_replacements(cluster: RealCluster, execution: RealExecution, old: s
 
 
 @contextlib.contextmanager
-def drained(cluster: RealCluster, node: str, execution: RealExecution) -> Iterator[set[str]]:
+def drained(cluster, node, execution):
     """Drain a node of the pods of an execution, and yield their uids; accept new pods again on exit."""
     set_unschedulable(cluster, node, unschedulable=True)
     try:
@@ -260,12 +257,12 @@ def drained(cluster: RealCluster, node: str, execution: RealExecution) -> Iterat
         set_unschedulable(cluster, node, unschedulable=False)
 
 
-def evict(cluster: RealCluster, pod: dict[str, Any]) -> None:
+def evict(cluster, pod):
     name = pod["metadata"]["name"]
     eviction = build_manifest("policy/v1", "Eviction", name, NAMESPACE)
     answer = cluster.admin.request("POST", f"{pods(NAMESPACE, name)}/eviction", eviction)
     assert answer.status_code == 201, answer.text
 
 
-def set_unschedulable(cluster: RealCluster, node: str, *, unschedulable: bool) -> None:
+def set_unschedulable(cluster, node, *, unschedulable):
     cluster.admin.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": unschedulable}})

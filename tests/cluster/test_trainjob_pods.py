@@ -3,17 +3,14 @@
 `test_trainjob_nodes` loads real data, and fails to load absent data.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from rig import trainer
 from rig.api import pods
 from rig.backend import Backend
-from rig.caller import Caller, CallerAttempt, Shape
-from rig.control_plane import ControlPlane
+from rig.caller import Caller, Shape
 from rig.fake_nodes import BY_HAND, RUN
 from rig.process import wait_for
 from rig.scheduling import COSCHEDULING
@@ -37,7 +34,7 @@ ELASTIC = {
 }
 
 
-def start(plane: ControlPlane, caller: Caller, shape: Shape) -> tuple[CallerAttempt, PlayedJob]:
+def start(plane, caller, shape):
     """Create a job whose pods a test controls."""
     attempt = caller.create(shape=replace(shape, annotations={BY_HAND: "yes"}))
     return attempt, PlayedJob(plane.admin, NAMESPACE, attempt.job)
@@ -140,7 +137,7 @@ FOLDER = Path("/data")  # The folder of all volumes, which no simulated pod moun
 LOADERS = ("dataset-initializer-0", "model-initializer-0")
 
 
-def start_with_volume(plane: ControlPlane, caller: Caller, **options: Any) -> tuple[CallerAttempt, PlayedJob]:
+def start_with_volume(plane, caller, **options):
     """Create a volume, and a job of two nodes with these options."""
     attempt = caller.attempt()
     add_volume(plane.admin, attempt.execution, FOLDER)
@@ -149,12 +146,12 @@ def start_with_volume(plane: ControlPlane, caller: Caller, **options: Any) -> tu
     return attempt, PlayedJob(plane.admin, NAMESPACE, attempt.job)
 
 
-def list_variables(pod: Mapping[str, Any]) -> Mapping[str, str]:
+def list_variables(pod):
     (container,) = pod["spec"]["containers"]
     return {each["name"]: each.get("value", "") for each in container["env"]}
 
 
-def list_mounts(pod: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+def list_mounts(pod):
     """Return path and subpath of each mount of the volume of the initializers."""
     (container,) = pod["spec"]["containers"]
     return [
@@ -204,9 +201,7 @@ def test_nodes_start_as_a_gang_after_the_data_is_loaded(plane, served, tmp_path)
         delete_with_its_volume(plane, caller, attempt, job)
 
 
-def delete_with_its_volume(
-    plane: ControlPlane, caller: Caller, attempt: CallerAttempt, job: PlayedJob
-) -> None:
+def delete_with_its_volume(plane, caller, attempt, job):
     claim = f"{CLAIMS}/initializer-{attempt.job}"
     owners = plane.admin.get_existing(claim)["metadata"]["ownerReferences"]
     jobset = plane.admin.get_existing(f"{JOBSETS}/{attempt.job}")["metadata"]
@@ -216,7 +211,7 @@ def delete_with_its_volume(
     plane.admin.wait_until_gone(claim)
 
 
-def add_runtime(plane: ControlPlane) -> None:
+def add_runtime(plane):
     """Create a runtime with the initializer of a data set."""
     runtime = trainer.build_runtime("loading", "other:1")
     jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]

@@ -5,16 +5,12 @@ Logs are not tested here, because simulated pods have none.
 
 import json
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rig import trainer
 from rig.api import pods
 from rig.caller import Shape
-from rig.control_plane import ControlPlane
 from rig.fake_nodes import BY_HAND
 from rig.process import run_command, wait_for
 from rig.tools import SOURCES, install_packages
@@ -29,14 +25,14 @@ SDK_NAMESPACE = "trainjobs-of-sdk"
 SHIPPED = {f"{each}-distributed" for each in ("deepspeed", "jax", "mlx", "torch", "xgboost")}
 
 
-def run_program(name: str) -> list[Path]:
+def run_program(name):
     """Return the command of a program with the SDK, which excludes the Kubernetes client of this project."""
     python = install_packages("kubeflow-sdk") / "bin/python"
     return [python, SOURCES / f"kubeflow-sdk/{name}.py"]
 
 
 @contextmanager
-def observing(plane: ControlPlane, folder: Path) -> Iterator[Iterator[str]]:
+def observing(plane, folder):
     """Run the program with the SDK, and yield the lines of its output."""
     command = [*run_program("observe"), plane.kubeconfig(), NAMESPACE]
     log = folder / "sdk.log"
@@ -53,11 +49,11 @@ def observing(plane: ControlPlane, folder: Path) -> Iterator[Iterator[str]]:
             program.kill()
 
 
-def list_pods(plane: ControlPlane) -> list[dict[str, Any]]:
+def list_pods(plane):
     return plane.admin.items(pods(NAMESPACE))
 
 
-def set_phase(plane: ControlPlane, phase: str) -> None:
+def set_phase(plane, phase):
     for pod in list_pods(plane):
         plane.admin.patch(f"{pods(NAMESPACE, pod['metadata']['name'])}/status", {"status": {"phase": phase}})
 
@@ -102,7 +98,7 @@ def test_sdk_job_is_listed_and_cannot_be_cancelled(plane, served, trained):
     name = trained["job"]
     assert name not in {each.name for each in client.list_jobs(server=str(served.state))}
 
-    def find() -> Any:
+    def find():
         listed = client.list_jobs(namespace=SDK_NAMESPACE, foreign=True, server=str(served.state))
         (job,) = (each for each in listed if each.name == name)
         return job

@@ -6,13 +6,11 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import phases
 import pytest
 from comparing import Found, compare
-from dice import Json
 from differences import DIFFERENCES, explanation
 from generated_tasks import cases
 
@@ -30,7 +28,7 @@ HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
 SHOWN = 20
 
 
-def query_peer(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Json]:
+def query_peer(command, lines):
     """Run a command on JSON lines and return one result per line, in the same order."""
     asked = list(lines)
     text = "".join(json.dumps(line) + "\n" for line in asked)
@@ -45,7 +43,7 @@ def query_peer(command: Sequence[str | Path], lines: Iterable[Json]) -> list[Jso
     return answers
 
 
-def render(lines: Iterable[Json]) -> list[Json]:
+def render(lines):
     return query_peer([sys.executable, "-c", KFPYTORCH, "render", "--batch"], lines)
 
 
@@ -64,12 +62,12 @@ def registered_differences(tasks, theirs):
     return list(differences_of(tasks, theirs))
 
 
-def differences_of(tasks: list[Json], theirs: dict[str, Json]) -> Iterator[Found]:
+def differences_of(tasks, theirs):
     for task, ours in zip(tasks, render(tasks), strict=True):
         yield from compare(task, theirs[task["id"]], ours)
 
 
-def unexplained(found: list[Found]) -> list[str]:
+def unexplained(found):
     return [str(each) for each in found if explanation(each) is None][:SHOWN]
 
 
@@ -90,7 +88,7 @@ def test_task_sent_by_propeller_becomes_the_same_job(go_plugin, tasks, theirs):
     assert unexplained([*differences_of(arrived, theirs)]) == []
 
 
-def written() -> dict[str, tuple[str, int]]:
+def written():
     return {entry["name"]: (entry["path"], int(entry["count"])) for entry in ENTRY.finditer(PAGE.read_text())}
 
 

@@ -19,7 +19,7 @@ COLLECTED = 35
 NEED_PICKLED_MODULES = {"test_end_to_end[spawn]", "test_end_to_end[fork]"}
 
 
-def failures(tests: Path, *selected: str, **environment: str) -> set[str]:
+def failures(tests, *selected, **environment):
     # A separate configuration, so that ours (warnings are errors) does not apply.
     (tests / "pytest.ini").write_text("[pytest]\n")
     flags = ("-q", "-p", "no:cacheprovider", "--junit-xml=report.xml")

@@ -9,9 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dice import Dice
@@ -92,7 +90,7 @@ ARGUMENTS = {
 class Author(Dice):
     """A generator of configs with seeded random choices."""
 
-    def call(self, name: str, arguments: dict[str, str], order: Sequence[str]) -> str:
+    def call(self, name, arguments, order):
         """Return a call with keyword arguments, or with the leading arguments by position."""
         by_position = 0
         while by_position < len(order) and order[by_position] in arguments and self.yes(0.5):
@@ -101,16 +99,16 @@ class Author(Dice):
         texts += [f"{field}={text}" for field, text in arguments.items() if field not in order[:by_position]]
         return f"{name}({', '.join(texts)})"
 
-    def role(self, name: str, arguments: dict[str, str]) -> str:
+    def role(self, name, arguments):
         order = ["image", "requests", "limits", *(["replicas"] if name == "Worker" else []), "restart_policy"]
         arguments = {**self.some(ROLE, 0.4), **self.choice(RESOURCES), **arguments}
         return self.call(name, arguments, order)
 
-    def run_policy(self) -> str:
+    def run_policy(self):
         return self.call("RunPolicy", self.some(RUN_POLICY, 0.5), list(RUN_POLICY))
 
-    def pytorch(self, *, with_shared_memory: bool | None = None) -> str:
-        arguments: dict[str, str] = {}
+    def pytorch(self, *, with_shared_memory=None):
+        arguments = {}
         if self.yes(0.7):
             arguments["master"] = self.role("Master", {})
         legacy = self.choice(["", "", "", "0", "4"])
@@ -127,13 +125,13 @@ class Author(Dice):
             "PyTorch", arguments, ["master", "worker", "run_policy", "num_workers", "increase_shared_mem"]
         )
 
-    def elastic(self) -> str:
+    def elastic(self):
         arguments = self.some(ELASTIC, 0.5)
         if self.yes(0.5):
             arguments["run_policy"] = self.run_policy()
         return self.call("Elastic", arguments, [*ELASTIC, "run_policy"])
 
-    def case(self) -> dict[str, Any]:
+    def case(self):
         is_elastic = self.yes(0.5)
         arguments = self.some(ARGUMENTS, 0.2)
         if arguments.pop("cache_version", None) and "cache" in arguments:
@@ -149,13 +147,13 @@ class Author(Dice):
         }
 
 
-def accepted(count: int) -> list[dict[str, Any]]:
+def accepted(count):
     """Return cases that upstream serializes."""
     author = Author(SEED)
     return [author.case() for _ in range(count)]
 
 
-def refused() -> list[dict[str, Any]]:
+def refused():
     """Return cases that upstream rejects when the task is defined."""
     configs = ["PyTorch()", "PyTorch(master=Master())", "PyTorch(num_workers=2, worker=Worker(replicas=2))"]
     cases = [(config, {}) for config in configs]
@@ -167,7 +165,7 @@ def refused() -> list[dict[str, Any]]:
     ]
 
 
-def answers(python: Path, package: Path, cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+def answers(python, package, cases, folder):
     folder.mkdir()
     (folder / "cases.json").write_text(json.dumps(cases))
     # The author's file has the same name in both environments, because the template contains the name.

@@ -48,7 +48,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed():
         orders.submit(("fetch_job", NAME), lambda: cluster.watch(None), {})  # type: ignore[arg-type]
         await wait_until(lambda: "delete" in cluster.calls)
 
-    tasks: set[asyncio.Task[None]] = set()
+    tasks = set()
     asyncio.run(hosted())
     assert cluster.objects == {}
     assert len(orders) == 0
@@ -110,7 +110,7 @@ async def test_ended_reconciler_checks_no_job(tmp_path):
 
 
 async def test_job_that_is_due_several_times_is_reconciled_once():
-    reconciled: list[CachedJob] = []
+    reconciled = []
     queue = ReconciliationQueue(reconciled.append)
     for entry in (FIRST, SECOND, FIRST):
         queue.add(entry)

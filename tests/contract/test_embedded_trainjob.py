@@ -49,7 +49,7 @@ class Jobs:
         """Create a job, and return the first line of its message when it has failed."""
         reference = await self.create(command, **custom)
         await self.wait_for_phase(reference, "FAILED")
-        message: str = (await self.served.get(reference)).message
+        message = (await self.served.get(reference)).message
         return message.partition("\n")[0]
 
     async def succeed(self, command, **custom):

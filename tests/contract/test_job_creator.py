@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from builders import a_run, a_template
@@ -41,7 +40,7 @@ class Trainer:
 
     def __init__(self, *errors, objects=()):
         self.errors = [*errors]
-        self.objects: dict[tuple[Any, Any], Any] = {identify(each): each for each in objects}
+        self.objects = {identify(each): each for each in objects}
 
     async def create(self, manifest):
         if manifest["kind"] == "TrainJob" and self.errors:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import Final
 
 import grpc
 import hostile_requests
@@ -89,7 +89,7 @@ def changed(message, dice):
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(dice.choice((1, 1, 1, 2, 5))):
-        owner: Any = dice.choice([*_list_messages(copy)])
+        owner = dice.choice([*_list_messages(copy)])
         fields = owner.ListFields()
         if fields and dice.random() < 0.25:
             owner.ClearField(dice.choice(fields)[0].name)
@@ -253,7 +253,7 @@ class Watchdog:
     """Measures the longest CPU time between two iterations of the event loop, by activity."""
 
     def __init__(self):
-        self.longest: dict[str, float] = {}
+        self.longest = {}
         self.current = ""
 
     async def watch(self):

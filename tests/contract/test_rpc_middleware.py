@@ -221,7 +221,7 @@ def test_idle_metrics_client_frees_its_thread(monkeypatch):
 
 @contextmanager
 def collector():
-    received: list[otlp.ExportTraceServiceRequest] = []
+    received = []
 
     def export(request, _):
         received.append(request)

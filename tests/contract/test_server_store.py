@@ -21,8 +21,8 @@ class Bucket(ThreadedServer):
 
     def __init__(self):
         super().__init__()
-        self.objects: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.objects = {}
+        self.asked = []
         self.denied = False
         self.is_slow = False
 

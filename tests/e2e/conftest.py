@@ -28,11 +28,11 @@ class Ran:
     err: str
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         return [line for line in (self.out + self.err).splitlines() if line.strip()]
 
     @property
-    def report(self) -> list[str]:
+    def report(self):
         """The lines from the failure message to the end."""
         lines = self.err.splitlines()
         starts = [number for number, line in enumerate(lines) if line.startswith("✗")]
@@ -50,7 +50,7 @@ class Pyflyte:
     # The path of a socket has at most 107 characters, and data loaders create sockets in this directory.
     temporary: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="e2e-")))
 
-    def start(self, script: Path, *args: str, **env: str) -> subprocess.Popen[str]:
+    def start(self, script, *args, **env):
         process = subprocess.Popen(
             [PYFLYTE, "run", str(script), *args],
             env={**os.environ, **self.env, **env, MARK: self.mark, "TMPDIR": str(self.temporary)},
@@ -66,30 +66,30 @@ class Pyflyte:
         self.callers.append(process.pid)
         return process
 
-    def run(self, script: Path, *args: str, timeout: float = 60, **env: str) -> Ran:
+    def run(self, script, *args, timeout=60, **env):
         process = self.start(script, *args, **env)
         out, err = process.communicate(timeout=timeout)
         return Ran(process.returncode, out, err)
 
-    def processes(self) -> list[int]:
+    def processes(self):
         """Return the running processes of all runs of this object."""
         entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [
             int(entry.name) for entry in entries if int(entry.name) != os.getpid() and self._is_ours(entry)
         ]
 
-    def _is_ours(self, entry: Path) -> bool:
+    def _is_ours(self, entry):
         try:
             return f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes()
         except OSError:  # The process has ended or belongs to another user.
             return False
 
-    def files(self) -> list[str]:
+    def files(self):
         """Return the remaining files of the runs, on disk and in memory."""
         shared = [path for pid in self.callers for path in Path("/dev/shm").glob(f"kfpytorch-{pid}-*")]
         return [path.name for path in [*self.temporary.glob("kfpytorch-*"), *shared]]
 
-    def left(self, seconds: float = 10.0) -> tuple[list[int], list[str]]:
+    def left(self, seconds=10.0):
         """Wait up to `seconds` seconds, and return the remaining processes and files."""
         deadline = time.monotonic() + seconds
         while (self.processes() or self.files()) and time.monotonic() < deadline:
@@ -97,7 +97,7 @@ class Pyflyte:
         return self.processes(), self.files()
 
 
-def _reset_signals() -> None:
+def _reset_signals():
     # The caller of pytest may ignore them, as nohup and a shell that runs it in the background do.
     for signum in (signal.SIGHUP, signal.SIGINT):
         signal.signal(signum, signal.SIG_DFL)

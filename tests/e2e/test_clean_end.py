@@ -10,11 +10,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.conftest import PYFLYTE, Pyflyte
+from e2e.conftest import PYFLYTE
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -25,11 +24,11 @@ TASKS = ("nodes", "node", "replicas")
 FEW, MANY = (0, 2), (1, *range(3, 100))  # One run with nodes and one with replicas.
 
 
-def start(pyflyte: Pyflyte, seed: int) -> Any:
+def start(pyflyte, seed):
     return pyflyte.start(SCRIPTS / "busy.py", TASKS[seed % len(TASKS)], PIDS=str(pyflyte.home))
 
 
-def wait_for_ranks(pyflyte: Pyflyte) -> dict[int, int]:
+def wait_for_ranks(pyflyte):
     """Wait until all ranks run, and return their process ids."""
     deadline = time.monotonic() + 40
     while len(found := [path for path in pyflyte.home.iterdir() if path.name.isdigit()]) < RANKS:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Pyflyte, Ran
-
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +52,7 @@ SHOWN = {
 EQUAL_LOSSES = ("07_images_ddp", "08_parallelism", "09_streaming", "10_fine_tune")
 
 
-def commands() -> dict[tuple[str, str], list[str]]:
+def commands():
     """Return the commands in the first lines of each example."""
     return {
         (path.stem, words.split()[0]): words.split()
@@ -82,7 +80,7 @@ def test_example_prints_the_expected_output(pyflyte, example, words):
         assert others == pytest.approx([ddp] * 3, abs=1e-4)
 
 
-def check_output_of_each_rank(ran: Ran, home: Path) -> None:
+def check_output_of_each_rank(ran, home):
     """Check that the command shows rank 0, and that the log of each rank is as in the published guide."""
     assert set(re.findall(r"^\[r(\d)\]", ran.out + ran.err, re.MULTILINE)) == {"0"}
     (logs,) = home.glob("logs/*")
@@ -105,7 +103,7 @@ def test_result_does_not_depend_on_the_number_of_ranks(pyflyte, name):
     assert read_result(alone) == pytest.approx(read_result(several), abs=1e-4)
 
 
-def run_example(pyflyte: Pyflyte, name: str, words: list[str], ranks: int) -> Ran:
+def run_example(pyflyte, name, words, ranks):
     """Run an example with at most this number of ranks, on the CPU, with a thread for each."""
     env = {"CUDA_VISIBLE_DEVICES": "", "FLYTE_KFPYTORCH_LOCAL": str(ranks), "OMP_NUM_THREADS": "1"}
     ran = pyflyte.run(ROOT / f"examples/{name}.py", *words, timeout=120, **env)
@@ -113,7 +111,7 @@ def run_example(pyflyte: Pyflyte, name: str, words: list[str], ranks: int) -> Ra
     return ran
 
 
-def read_result(ran: Ran) -> list[float]:
+def read_result(ran):
     """Return the numbers of the printed result, such as those of `Outcome(loss=0.25, samples=640)`."""
     return [*map(float, re.findall(r"(?<![\w.])\d+(?:\.\d+)?", ran.out.splitlines()[-1]))]
 

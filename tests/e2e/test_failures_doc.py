@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Pyflyte, Ran
-
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 MOST_IN_REPORT, MOST_IN_ALL = 25, 35
@@ -41,7 +39,7 @@ def folder(tmp_path):
     return folder
 
 
-def run_program(pyflyte: Pyflyte, folder: Path, name: str, **env: str) -> Ran:
+def run_program(pyflyte, folder, name, **env):
     (folder / f"{name}.py").write_text(SECTIONS[name]["program"])
     ran = pyflyte.run(folder / f"{name}.py", "train", **env)
     assert pyflyte.left() == ([], [])
@@ -49,13 +47,13 @@ def run_program(pyflyte: Pyflyte, folder: Path, name: str, **env: str) -> Ran:
     return ran
 
 
-def printed(ran: Ran) -> str:
+def printed(ran):
     """Return the visible output, with the default log directory."""
     text = "".join(line + "\n" for line in (ran.out + ran.err).splitlines() if line.strip())
     return LOGS.sub(r"~/.local/state/kfpytorch/runs/…-\1", text)
 
 
-def lasting(text: str) -> str:
+def lasting(text):
     text = OTHERS.sub(lambda found: "others " + " ".join(sorted(re.findall(r"\b(?<!:)\d+", found[1]))), text)
     return PASSING.sub(lambda found: re.sub(r"\d+", "0", found[0]), text)
 

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Ran
-
 pytestmark = [pytest.mark.torch, pytest.mark.linux, pytest.mark.timeout(180)]
 
 SCRIPT = Path(__file__).parent / "scripts" / "listening.py"
 
 
-def sockets(ran: Ran) -> tuple[list[str], list[str]]:
+def sockets(ran):
     """Return the addresses inside and outside of the loopback interface from the output of the task."""
     assert ran.code == 0, ran.err
     inside, outside = json.loads(ran.out.strip().splitlines()[-1].replace("'", '"'))

@@ -26,7 +26,7 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def read_names() -> str:
+def read_names():
     return Path(os.environ["FLYTE_KFPYTORCH_DATASET"], "names.txt").read_text()
 
 

@@ -34,7 +34,7 @@ def load(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
 
-    def write(name: str, text: str) -> Any:
+    def write(name, text):
         file = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
         file.parent.mkdir(exist_ok=True)
         file.write_text(HEADER + textwrap.dedent(text))
@@ -159,7 +159,7 @@ def test_task_call_during_import_does_not_start_ranks_recursively(load, capfd):
     assert "runs_at_import could not be imported in this rank" in capfd.readouterr().err
 
 
-def run_script(path: Path, text: str) -> "subprocess.CompletedProcess[str]":
+def run_script(path, text):
     path.write_text(HEADER + textwrap.dedent(text))
     return subprocess.run([sys.executable, path], check=False, capture_output=True, text=True, timeout=100)
 

@@ -10,7 +10,7 @@ import pexpect
 import pytest
 from flytekit import task
 
-from e2e.conftest import MARK, PYFLYTE, Pyflyte
+from e2e.conftest import MARK, PYFLYTE
 from flytekitplugins.kfpytorch import Elastic
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
@@ -39,7 +39,7 @@ def logs(monkeypatch, tmp_path):
     return tmp_path
 
 
-def ranks_of(text: str, pattern: str) -> Counter[int]:
+def ranks_of(text, pattern):
     """Return the number of matching lines of each rank that have the prefix of that rank."""
     return Counter(
         int(rank) for rank in re.findall(rf"^\[r(\d)\] rank \1 {pattern} end$", text, re.MULTILINE)
@@ -66,7 +66,7 @@ def test_output_lines_are_whole_and_complete_under_load(logs, capfd, lines):
 SCRIPT = Path(__file__).parent / "scripts" / "at_terminal.py"
 
 
-def at_terminal(pyflyte: Pyflyte, task: str, **env: str) -> "pexpect.spawn[str]":
+def at_terminal(pyflyte, task, **env):
     return pexpect.spawn(
         str(PYFLYTE),
         ["run", str(SCRIPT), task],

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from flyteidl.core import errors_pb2, literals_pb2
 from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 
-from e2e.conftest import MARK, PYFLYTE, Pyflyte
+from e2e.conftest import MARK, PYFLYTE
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -29,26 +28,26 @@ class Pod:
     process: subprocess.Popen[str]
     output: Path
 
-    def wait(self) -> str:
+    def wait(self):
         out, _ = self.process.communicate(timeout=60)
         return out
 
     @property
-    def files(self) -> list[str]:
+    def files(self):
         return sorted(re.sub(r"-[0-9a-f]{32}", "", path.name) for path in self.output.glob("*"))
 
     @property
-    def error(self) -> errors_pb2.ContainerError:
+    def error(self):
         (path,) = self.output.glob("error*.pb")
         return errors_pb2.ErrorDocument.FromString(path.read_bytes()).error
 
     @property
-    def value(self) -> int:
+    def value(self):
         outputs = literals_pb2.LiteralMap.FromString((self.output / "outputs.pb").read_bytes())
         return outputs.literals["o0"].scalar.primitive.integer
 
 
-def environment(task: str, index: int, port: int) -> dict[str, str]:
+def environment(task, index, port):
     """Return the environment that the operator and Flyte set for pod `index` of two."""
     flyte = {
         "FLYTE_INTERNAL_EXECUTION_ID": "f123",
@@ -67,7 +66,7 @@ def environment(task: str, index: int, port: int) -> dict[str, str]:
     return flyte | {"GLOO_SOCKET_IFNAME": "lo"}
 
 
-def start(pyflyte: Pyflyte, task: str, what: str, pods: int = 2) -> list[Pod]:
+def start(pyflyte, task, what, pods=2):
     inputs = pyflyte.home / "inputs.pb"
     context = FlyteContextManager.current_context()
     literals = TypeEngine.dict_to_literal_map(context, {"what": what})
@@ -78,7 +77,7 @@ def start(pyflyte: Pyflyte, task: str, what: str, pods: int = 2) -> list[Pod]:
     return [start_pod(pyflyte, task, index, port) for index in range(pods)]
 
 
-def start_pod(pyflyte: Pyflyte, task: str, index: int, port: int) -> Pod:
+def start_pod(pyflyte, task, index, port):
     home, output = pyflyte.home, pyflyte.home / f"output-{index}"
     command = [PYFLYTE.with_name("pyflyte-execute"), "--inputs", home / "inputs.pb"]
     command += ["--output-prefix", output, "--raw-output-data-prefix", home / "raw"]
@@ -95,7 +94,7 @@ def start_pod(pyflyte: Pyflyte, task: str, index: int, port: int) -> Pod:
     return Pod(process, output)
 
 
-def codes(pods: Sequence[Pod]) -> list[int]:
+def codes(pods):
     return [pod.process.returncode for pod in pods]
 
 

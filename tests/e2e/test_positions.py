@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import PYFLYTE, Pyflyte
+from e2e.conftest import PYFLYTE
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -39,7 +39,7 @@ def replicas() -> None:
 POSITIONS = ["rank 0 at hang.py:13 in train, waiting in barrier", "rank 1 at hang.py:12 in train"]
 
 
-def wait_for_positions(pyflyte: Pyflyte, run: "subprocess.Popen[str]") -> list[str]:
+def wait_for_positions(pyflyte, run):
     """Return the output of `kfpytorch stacks` once both ranks have reached their positions."""
     command = [PYFLYTE.with_name("kfpytorch"), "stacks", str(run.pid)]
     env = {**os.environ, "TMPDIR": str(pyflyte.temporary)}

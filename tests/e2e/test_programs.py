@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ QUICK = "data_loader"  # `make test` runs this program, and `make soak` runs all
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 
-def start(way: str, name: str, home: Path) -> "subprocess.Popen[str]":
+def start(way, name, home):
     command, env = WAYS[way]
     home.mkdir()
     places = {"HOME": str(home), "FLYTE_KFPYTORCH_LOG_DIR": str(home / "logs")}
@@ -42,7 +41,7 @@ def start(way: str, name: str, home: Path) -> "subprocess.Popen[str]":
     )
 
 
-def value_of(process: "subprocess.Popen[str]", name: str) -> Any:
+def value_of(process, name):
     out, err = process.communicate()
     lines = [line for line in out.splitlines() if line.startswith(f"{name} ")]
     assert lines, f"{out}\n{err}"

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import flytekit
 import numpy as np
@@ -22,7 +21,7 @@ from kfpytorch_common.forkserver import client, launch
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 
-def read_state(server: launch.ForkServer, directory: Path) -> dict[str, Any]:
+def read_state(server, directory):
     env = {**os.environ, "OMP_NUM_THREADS": "2", "TZ": "Asia/Tokyo", "TMPDIR": str(directory)}
     reader, writer = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
@@ -30,11 +29,10 @@ def read_state(server: launch.ForkServer, directory: Path) -> dict[str, Any]:
     for end in (writer, null):
         os.close(end)
     with os.fdopen(reader) as pipe:
-        state: dict[str, Any] = json.load(pipe)
-    return state
+        return json.load(pipe)
 
 
-def read_states(directory: Path, count: int, *, forks: bool) -> list[dict[str, Any]]:
+def read_states(directory, count, *, forks):
     preload = (*prestart.PRELOAD, "tests.e2e.scripts.frozen") if forks else ()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLYTE_KFPYTORCH_FORK", str(int(forks)))
@@ -54,9 +52,9 @@ def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path):
     }
 
 
-def gather(value: Any) -> list[Any]:
+def gather(value):
     dist.init_process_group("gloo")
-    values: list[Any] = [None] * dist.get_world_size()
+    values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import flytekit
 import pytest
@@ -46,7 +46,7 @@ class WorkerSettings:
 COUNTER = {"calls": 0}
 
 
-def raised(count: int) -> int:
+def raised(count):
     COUNTER["calls"] += count
     return COUNTER["calls"]
 
@@ -256,12 +256,12 @@ def test_exit_of_rank_0_without_a_result_is_a_failure(leaving):
         leave_at_once()
 
 
-def fail_to_load() -> None:
+def fail_to_load():
     raise KeyError("the version of its format")
 
 
 class Unloadable:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return fail_to_load, ()
 
 
@@ -332,7 +332,7 @@ def test_concurrent_runs_in_threads_are_independent():
 
 
 class Net(nn.Module):
-    def __init__(self, weight: float) -> None:
+    def __init__(self, weight):
         super().__init__()
         self.weight = nn.Parameter(torch.tensor([weight]))
 

@@ -14,7 +14,7 @@ for package, file in (("trl", "test_gpu_recipes.py"), ("jax", "test_gpu_jax.py")
         collect_ignore_glob.append(file)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.gpu)

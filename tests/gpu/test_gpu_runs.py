@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from backend_plugin.doctor.burn_in import program
-from e2e.conftest import Pyflyte, Ran
 from e2e.test_examples import ROOT, SHOWN, commands, read_result
 
 TASKS = Path(__file__).with_name("gpu_tasks.py")
 
 
-def call(pyflyte: Pyflyte, name: str, **env: str) -> Ran:
+def call(pyflyte, name, **env):
     """Run a task, and require that it succeeds."""
     ran = pyflyte.run(TASKS, name, timeout=200, **env)
     assert ran.code == 0, ran.err
@@ -26,16 +25,16 @@ def call(pyflyte: Pyflyte, name: str, **env: str) -> Ran:
     return ran
 
 
-def value(ran: Ran) -> object:
+def value(ran):
     return ast.literal_eval(ran.out.splitlines()[-1])
 
 
-def query_gpus(query: str, *options: str) -> str:
+def query_gpus(query, *options):
     command = ["nvidia-smi", f"--query-{query}", "--format=csv,noheader,nounits", *options]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def get_used_memory() -> int:
+def get_used_memory():
     """Return the used memory of the first GPU in MiB."""
     return int(query_gpus("gpu=memory.used", "-i", "0"))
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from peft import PeftModel
 from recipes.tiny_model import SAMPLES, train_all
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from flytekitplugins.kfpytorch.problems import ConfigError
 from flytekitplugins.kfpytorch.recipes import Lora, Training, sft
@@ -30,10 +30,10 @@ class Run:
     results: dict[str, Any]
 
     @property
-    def student(self) -> Path:
+    def student(self):
         return self.folder / "student"
 
-    def load_base(self) -> PreTrainedModel:
+    def load_base(self):
         return AutoModelForCausalLM.from_pretrained(self.student)
 
 
@@ -46,13 +46,13 @@ def run(request, tmp_path_factory):
     return Run(folder, ranks, train_all(folder, **env))
 
 
-def find_changed(before: torch.nn.Module, after: torch.nn.Module) -> set[str]:
+def find_changed(before, after):
     """Return the names of the parameters that differ between two models."""
     old = dict(before.named_parameters())
     return {name for name, value in after.named_parameters() if not torch.equal(value, old[name])}
 
 
-def is_falling(losses: list[float]) -> bool:
+def is_falling(losses):
     return losses[-1] < losses[0]
 
 

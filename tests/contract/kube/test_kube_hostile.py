@@ -79,7 +79,7 @@ def probing(serving):
 
     The probes are in a process of their own, so that the load of this one does not count.
     """
-    durations: list[float] = []
+    durations = []
     over = serving.state.with_name("over")
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         probes = pool.submit(measure_until, over, serving.endpoint, serving.pid)
@@ -117,7 +117,7 @@ def separate(request, number):
 
 async def attack(address, requests):
     """Send the requests over several connections, and delete what they create; return the status codes."""
-    codes: Counter[str] = Counter()
+    codes = Counter()
     numbered = iter(enumerate(requests))
 
     async def work():

@@ -5,7 +5,6 @@ import json
 import re
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -155,7 +154,7 @@ def test_missing_permission_error_contains_the_rule(kube):
 @contextmanager
 def running_pods(server, *lines, exit_code=0):
     """End each new job with a pod that has written these lines; yield the jobs."""
-    manifests: list[Any] = []
+    manifests = []
 
     def end(key, manifest):
         manifests.append(manifest)

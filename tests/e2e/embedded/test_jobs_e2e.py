@@ -6,17 +6,16 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from click.testing import CliRunner, Result
-from propeller import Execution, Propeller
+from click.testing import CliRunner
+from propeller import Propeller
 
 from backend_plugin.cli.commands import kfpytorch
 from e2e.propeller_flow import tasks
 from e2e.propeller_flow.conftest import open_road
-from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, RoadServer, has_text, wait_until
+from e2e.propeller_flow.server_process import KFPYTORCH, TOKEN, has_text, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -47,23 +46,23 @@ def execution(served, tmp_path):
     wire.close()
 
 
-def run(served: RoadServer, *arguments: str) -> Result:
+def run(served, *arguments):
     environment = {"COLUMNS": None, "FORCE_COLOR": None, "KFPYTORCH_STATE_DIR": str(served.state)}
     return CliRunner().invoke(kfpytorch, arguments, env=environment)
 
 
-def typed(served: RoadServer, *arguments: str) -> str:
+def typed(served, *arguments):
     result = run(served, *arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def plainly() -> dict[str, str]:
+def plainly():
     """Return the environment without the settings of the terminal that runs the tests."""
     return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
 
 
-def job(served: RoadServer, execution: Execution) -> Any:
+def job(served, execution):
     return json.loads(typed(served, "describe", execution.node.execution, "-o", "json"))
 
 
@@ -164,12 +163,12 @@ def test_readme_shows_the_output_of_the_demo(tmp_path):
     assert list(tmp_path.glob("kfpytorch-*")) == []
 
 
-def shown_on(page: Path) -> str:
+def shown_on(page):
     (block,) = re.findall(r"^```text\n\$ make demo\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     return block
 
 
-def same_in_every_run(text: str) -> list[str]:
+def same_in_every_run(text):
     """Return the words without parts that vary: hashes, times, paths, losses, ranks and ending workers."""
     for pattern, same in (
         (r"\S+/bin/", "BIN/"),

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -26,30 +25,30 @@ PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 
 class Server(subprocess.Popen):
-    def __init__(self, root: Path, *pods: dict, durable: bool = False) -> None:
+    def __init__(self, root, *pods, durable=False):
         described = root / "pods.json"
         described.write_text(json.dumps(pods))
         command = [sys.executable, SERVER, root / "pods", described, "durable" if durable else "not"]
         super().__init__(command, cwd=SERVER.parents[3], **PIPES)
 
-    def read_messages(self) -> Iterator[tuple[str, dict]]:
+    def read_messages(self):
         yield from map(json.loads, self.stdout)
 
-    def wait_until(self, message: str) -> None:
+    def wait_until(self, message):
         """Wait for the message ``adopting`` or ``ready``."""
         next(name for name, _ in self.read_messages() if name == message)
 
-    def phase(self, uid: str, phase: str) -> dict:
+    def phase(self, uid, phase):
         """Return the first status of this pod with this phase."""
         messages = (status for name, status in self.read_messages() if name == uid and status)
         return next(status for status in messages if status["phase"] == phase)
 
-    def kill(self) -> None:
+    def kill(self):
         super().kill()
         self.wait()
 
 
-def all_dead(root: Path) -> bool:
+def all_dead(root):
     """True if no process of a pod remains after a short wait."""
     deadline = time.monotonic() + 20
     while marked(root / "pods") and time.monotonic() < deadline:
@@ -57,7 +56,7 @@ def all_dead(root: Path) -> bool:
     return marked(root / "pods") == []
 
 
-def kill_server_and_shim(root: Path, of: dict) -> list[int]:
+def kill_server_and_shim(root, of):
     """Start a durable pod with two processes, and kill all others. Return the processes of the pod."""
     with Server(root, of, durable=True) as server:
         server.phase(uid(of), "Running")
@@ -69,7 +68,7 @@ def kill_server_and_shim(root: Path, of: dict) -> list[int]:
     return alive
 
 
-def lines(path: Path) -> list[str]:
+def lines(path):
     return path.read_text().splitlines() if path.exists() else []
 
 

@@ -1,13 +1,10 @@
 """Servers, each with a FlytePropeller."""
 
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-from propeller import Execution, Outcome, Propeller, Wire
+from propeller import Propeller, Wire
 
 from e2e.propeller_flow.server_process import RoadServer
 
@@ -23,29 +20,29 @@ class Road:
     wire: Wire
     propeller: Propeller
 
-    def start(self, task: Any, **inputs: Any) -> Execution:
+    def start(self, task, **inputs):
         return self.propeller.start(task, **inputs)
 
-    def nothing_runs(self, execution: Execution) -> bool:
+    def nothing_runs(self, execution):
         """True if all processes of the execution end within the timeout."""
         return self.served.left(execution.node.execution) == []
 
 
-def wait_for_outcome(execution: Execution, seconds: float = 60) -> Outcome:
+def wait_for_outcome(execution, seconds=60):
     """Return the outcome, and check that the connector followed the rules."""
     outcome = execution.wait(seconds)
     assert outcome.violations == ()
     return outcome
 
 
-def started(folder: Path, execution: Execution) -> list[str]:
+def started(folder, execution):
     """Return the recorded starts of the user's function, as sorted `<attempt>.<rank>`."""
     notes = folder.glob(f"started.{execution.node.execution}.*")
     return sorted(".".join(note.name.split(".")[2:4]) for note in notes)
 
 
 @contextmanager
-def open_road(root: Path, *options: str, settings: Mapping[str, object] | None = None) -> Iterator[Road]:
+def open_road(root, *options, settings=None):
     """Yield a running server. No process may remain at the end."""
     served = RoadServer(root, *ROOM, *options, settings=settings).start()
     wire = served.wire()

@@ -8,11 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from propeller import Execution
 from propeller.execution import phase_of
 
 from e2e.propeller_flow import tasks
-from e2e.propeller_flow.conftest import Road, started, wait_for_outcome
+from e2e.propeller_flow.conftest import started, wait_for_outcome
 from e2e.propeller_flow.server_process import wait_until
 from kfpytorch_idl.v1 import job_ref_pb2
 
@@ -140,10 +139,10 @@ def test_processes_of_train_jobs_meet_on_two_nodes(serve):
 AT_ONCE = 3
 
 
-def kill_at_random_moments(road: Road, folder: Path, kills: int) -> list[Execution]:
+def kill_at_random_moments(road, folder, kills):
     """Start tasks while the server is killed repeatedly, also before it listens."""
     dice = random.Random(kills)
-    executions: list[Execution] = []
+    executions = []
     for _ in range(kills):
         alive = [execution for execution in executions if not execution.has_ended]
         for _ in range(AT_ONCE - len(alive)):
