@@ -221,8 +221,7 @@ def test_data_that_cannot_be_loaded_fails_the_task_without_a_retry(cluster, prop
     error = propeller.wait_for_failure(execution)
     assert "dataset-initializer-0 failed: exit code 1 (invalid-config)" in error
     assert "NoSuchBucket" in error
-    assert propeller.attempts(execution) == 1
-    assert count_restarts(cluster, execution) == 0
+    assert (propeller.attempts(execution), count_restarts(cluster, execution)) == (1, 0)
 
 
 def wait_for_size(stop_file, size):

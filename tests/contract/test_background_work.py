@@ -50,8 +50,7 @@ def test_deletion_interrupted_by_the_end_of_its_loop_is_completed():
 
     tasks = set()
     asyncio.run(hosted())
-    assert cluster.objects == {}
-    assert len(orders) == 0
+    assert (cluster.objects, len(orders)) == ({}, 0)
 
 
 async def test_drain_retries_an_operation_in_backoff_immediately(monkeypatch):
@@ -179,8 +178,7 @@ async def test_recreated_job_is_not_deleted_by_the_earlier_deletion(tmp_path, ca
         assert name_of(again) == name_of(meta)
         cluster.calls.clear()
         await wait_until(lambda: len(served.orders) == 0)
-        assert cluster.calls == []
-        assert [key[2] for key in cluster.objects] == [name_of(again)]
+        assert (cluster.calls, [key[2] for key in cluster.objects]) == ([], [name_of(again)])
         assert list_messages(caplog) == []
 
 

@@ -87,8 +87,7 @@ def test_describe_shows_replicas_events_and_the_message_for_flyte(served):
     assert "\nFAILED (ExitCode, user-error)\n  worker-0 failed: exit code 1" in whole
     assert "\n  Flyte does not try again\n" in whole
     (row,) = [line.split() for line in whole.splitlines() if line.startswith("worker-0")]
-    assert row[:6] == ["worker-0", "1", "Failed", "node-1", "0", "1"]
-    assert row[8] == "Error"
+    assert (row[:6], row[8]) == (["worker-0", "1", "Failed", "node-1", "0", "1"], "Error")
     (worker,) = records("describe", "f2")["replicas"]
     assert (worker["started"], worker["ended"]) == ("2026-01-01T00:00:05Z", "2026-01-01T00:00:50Z")
     assert re.search(r"\nevents\n  \d\d:\d\d:\d\d  BackOff  worker-0: again\n$", whole)
@@ -307,8 +306,7 @@ def test_server_output_matches_the_documentation(served, arguments, kind, code):
 def test_watched_and_explained_jobs_match_the_documentation(served):
     served.succeed("f1-n0-0-aaa")
     value = records("describe", "f1", "--watch")
-    assert value.pop("change") == "job"
-    assert [*differences(value, "Job")] == []
+    assert (value.pop("change"), [*differences(value, "Job")]) == ("job", [])
     text = json.dumps({**a_job("f1-n0-0-aaa", "Running"), "apiVersion": "kubeflow.org/v1"})
     assert [*differences(records("explain", "-", text=text), "Explanation")] == []
 
@@ -336,8 +334,7 @@ def test_events_and_command_output_contain_no_control_characters():
         *inspect_commands._format_events(job),
     ]
     text = click.unstyle("\n".join(lines))  # A table cuts its last column at the width of the terminal.
-    assert text.count(SHOWN[:20]) == 4
-    assert printable.escape(text) == text
+    assert (text.count(SHOWN[:20]), printable.escape(text)) == (4, text)
 
 
 def test_command_errors_contain_no_control_characters(capsys):

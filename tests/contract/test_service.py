@@ -22,8 +22,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable, Misconfigured
 
 async def test_concurrent_creates_of_one_attempt_create_one_job(served):
     metas = await asyncio.gather(*(served.create() for _ in range(8)))
-    assert len(set(metas)) == 1
-    assert [key[0] for key in served.cluster.objects] == ["PyTorchJob"]
+    assert (len(set(metas)), [key[0] for key in served.cluster.objects]) == (1, ["PyTorchJob"])
     assert await served.phase(metas[0]) == "QUEUED"
 
 

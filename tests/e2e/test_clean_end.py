@@ -50,8 +50,7 @@ def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte, seed):
     out, err = started.communicate(timeout=30)
     named = re.search(r"✗ busy\.\w+ failed on rank (\d+) .*\n  killed by SIGKILL", err)
     assert named is not None, err
-    assert int(named[1]) == victim
-    assert started.returncode == 1
+    assert (int(named[1]), started.returncode) == (victim, 1)
     assert len((out + err).splitlines()) < 35
     assert pyflyte.left() == ([], [])
 
@@ -90,8 +89,7 @@ def test_repeated_interrupts_leave_no_process_or_file(pyflyte):
 
 def test_lost_fork_server_is_reported_and_leaves_no_process(pyflyte):
     ran = pyflyte.run(ROUGH, "kills_its_parent")
-    assert ran.code == 1
-    assert ran.report[0] == "✗ rough.kills_its_parent did not run"
+    assert (ran.code, ran.report[0]) == (1, "✗ rough.kills_its_parent did not run")
     assert ran.report[1].startswith("  ForkServerGone: the process that starts the workers is gone")
     assert len(ran.lines) < 10
     assert pyflyte.left() == ([], [])

@@ -101,8 +101,7 @@ def codes(pods):
 def test_outputs_are_written_by_the_pod_of_rank_0_only(pyflyte):
     pods = start(pyflyte, "elastic", "well")
     logs = [pod.wait() for pod in pods]
-    assert codes(pods) == [0, 0]
-    assert sorted(pod.files for pod in pods) == [[], ["outputs.pb"]]
+    assert (codes(pods), sorted(pod.files for pod in pods)) == ([0, 0], [[], ["outputs.pb"]])
     assert [pod.value for pod in pods if pod.files] == [7]
     assert sorted(re.findall(r"^\[r\d\] rank (\d) of 4", "".join(logs), re.MULTILINE)) == list("0123")
 
@@ -133,8 +132,7 @@ def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte):
     for pod in pods:
         pod.process.send_signal(signal.SIGTERM)
     logs = [pod.wait() for pod in pods]
-    assert codes(pods) == [143, 143]
-    assert [pod.files for pod in pods] == [[], []]
+    assert (codes(pods), [pod.files for pod in pods]) == ([143, 143], [[], []])
     assert all("stopped by SIGTERM" in log for log in logs)
     assert pyflyte.left()[0] == []
 

@@ -88,5 +88,4 @@ def test_each_rank_has_its_own_working_directory():
         return FlyteFile(str(directory / "rank.txt")), gather(str(directory))
 
     file, directories = write()
-    assert Path(file).read_text() == "0"
-    assert len(set(directories)) == 2
+    assert (Path(file).read_text(), len(set(directories))) == ("0", 2)

@@ -108,8 +108,7 @@ def test_decks_artifacts_and_files_are_returned():
 
     text, file, directory = all_of_it()
 
-    assert text == "text"
-    assert Path(file).read_text() == "weights"
+    assert (text, Path(file).read_text()) == ("text", "weights")
     assert (Path(directory) / "one.txt").read_text() == "1"
     decks = {deck.name: deck.html for deck in flytekit.current_context().decks}
     assert "drawn by rank 0" in decks["curve"]
@@ -135,8 +134,7 @@ def test_large_tensor_is_returned_unchanged_and_writable():
 
     back = large.execute()
     back[1500] = -1.0
-    assert back.shape == (4_000_000,)
-    assert float(back[:1500].sum()) == sum(range(1500))
+    assert (back.shape, float(back[:1500].sum())) == ((4_000_000,), sum(range(1500)))
 
 
 def test_direct_call_runs_in_this_process_with_world_size_one(capfd):

@@ -71,8 +71,7 @@ def test_blank_line_is_kept_and_long_line_is_truncated(server, tmp_path):
 
 
 def test_missing_replaced_or_unscheduled_pod_has_no_log_lines(server, tmp_path):
-    assert lines_of(server, tmp_path) == []
-    assert lines_of(server, tmp_path, uid="another") == []
+    assert (lines_of(server, tmp_path), lines_of(server, tmp_path, uid="another")) == ([], [])
     server.apply(PODS, pod(nodeName=""))
     assert lines_of(server, tmp_path) == []
     server.objects.now.clear()

@@ -224,13 +224,11 @@ def test_gc_lists_orphans_first_and_deletes_them_with_the_delete_option(server, 
     header, row = (line.split() for line in shown.stdout.splitlines())
     assert header == ["NAMESPACE", "NAME", "EXECUTION", "NODE", "ATTEMPT", "STATE", "AGE", "RESULT"]
     assert (row[:6], row[7]) == (["ns", GONE, "gone", "n0", "0", "-"], "orphan")
-    assert names(server) == [GONE, LIVES]
-    assert server.bodies == []
+    assert (names(server), server.bodies) == ([GONE, LIVES], [])
     done = gc(server, tmp_path, "--delete", "-o", "json")
     (deleted,) = json.loads(done.stdout)
     assert (done.exit_code, deleted["name"], deleted["created"]) == (0, GONE, LONG_AGO)
-    assert (deleted["result"], deleted["message"]) == ("deleted", None)
-    assert names(server) == [LIVES]
+    assert (deleted["result"], deleted["message"], names(server)) == ("deleted", None, [LIVES])
     again = gc(server, tmp_path, "--delete")
     assert (again.exit_code, again.stdout, again.stderr) == (0, "", "there are no orphans\n")
 

@@ -46,8 +46,7 @@ def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(se
             meta = stub.CreateTask(build_creation(namespace=namespace), timeout=60).resource_meta
             resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=60).resource
             phases.append(TaskExecution.Phase.Name(resource.phase))
-    assert [each == "FAILED" for each in phases] == [True, True, True, True, False]
-    assert len(names(server)) == 1
+    assert ([each == "FAILED" for each in phases], len(names(server))) == ([True, True, True, True, False], 1)
 
 
 def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):
@@ -121,8 +120,7 @@ def test_acknowledged_deletions_are_sent_during_shutdown_despite_a_busy_api_serv
         time.sleep(3.5)  # Longer than the shortest time for background operations.
         server.faults.clear()
         records = wait_for_end(serving)
-    assert names(server) == []
-    assert given_up(records) == []
+    assert (names(server), given_up(records)) == ([], [])
 
 
 def test_log_contains_the_jobs_that_shutdown_did_not_delete(server, tmp_path):
@@ -133,8 +131,7 @@ def test_log_contains_the_jobs_that_shutdown_did_not_delete(server, tmp_path):
         records = wait_for_end(serving)
         # Background operations get at least 3 s, even with a shorter drain. By default they get 20 s.
         assert 2.9 < time.monotonic() - begun < 18
-    assert names(server) == NAMES
-    assert given_up(records) == [("WARNING", name) for name in NAMES]
+    assert (names(server), given_up(records)) == (NAMES, [("WARNING", name) for name in NAMES])
     (counted,) = [each for each in records if each["message"].startswith("the server stops before")]
     # The verdicts of these old jobs may not be stored yet, because that also reads the jobs.
     assert "8 delete_job" in counted["message"]

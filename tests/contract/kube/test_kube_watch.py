@@ -43,10 +43,8 @@ async def test_existing_objects_are_reported_and_then_each_change(server, tmp_pa
     server.apply(EVENTS, event("Scheduled"))
     server.apply(EVENTS, event("Pulling", name="stranger"))
     async with followed(server, tmp_path) as heard:
-        assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
-        assert heard.names() == [NAME]
-        assert heard.names(Pod) == [REPLICA]
-        assert heard.events == ["Scheduled"]
+        assert (sorted(heard.replaced), heard.names()) == (["Event", "Job", "Pod", "PodGroup"], [NAME])
+        assert (heard.names(Pod), heard.events) == ([REPLICA], ["Scheduled"])
         server.apply(PODS, pod(phase="Running"))
         server.apply(EVENTS, event("Started"))
         server.apply(JOBS, job(OTHER))
@@ -71,8 +69,7 @@ async def test_list_that_expires_between_pages_is_restarted(server, tmp_path):
 
     server.faults += [Fault(path="pytorchjobs"), Fault(path="pytorchjobs", first=change)]
     async with followed(server, tmp_path, page=2) as heard:
-        assert heard.names() == others
-        assert heard.replaced.count("Job") == 1
+        assert (heard.names(), heard.replaced.count("Job")) == (others, 1)
 
 
 # A state that is not a valid message, in a page that is not the last one.
@@ -104,8 +101,7 @@ async def test_list_is_repeated_until_it_is_complete(server, tmp_path, path, tro
     server.apply(PODS, pod(f"{OTHER}-master-0"))
     server.faults.append(Fault(path=path, times=2, **trouble))
     async with followed(server, tmp_path, page=1) as heard:
-        assert heard.names() == [NAME, OTHER]
-        assert heard.names(Pod) == [REPLICA, f"{OTHER}-master-0"]
+        assert (heard.names(), heard.names(Pod)) == ([NAME, OTHER], [REPLICA, f"{OTHER}-master-0"])
         assert heard.replaced.count("Job") == heard.replaced.count("Pod") == 1
         assert not any(fault.times for fault in server.faults)
 
@@ -225,8 +221,7 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
             assert heard.there["Pod"]["ns", REPLICA].phase == "Pending"
             await wait_until(lambda: heard.there["Pod"]["ns", REPLICA].phase == "Running")
             await asyncio.sleep(0.1)
-            assert counts()["pods", "stale"] == 1
-            assert counts()["events about a Pod", "synced"] == 1
+            assert (counts()["pods", "stale"], counts()["events about a Pod", "synced"]) == (1, 1)
             server.muted.clear()
             server.apply(PODS, pod(phase="Succeeded"))
             await wait_until(lambda: counts().get(("pods", "synced")) == 1)
@@ -292,8 +287,7 @@ async def test_first_list_is_awaited(server, tmp_path):
     server.apply(JOBS, job())
     async with starting(server, tmp_path) as here:
         (part,) = [part async for part in here.parts.jobs.list_jobs(wire.ListJobsRequest())]
-        assert [each.name for each in part.jobs] == [NAME]
-        assert here.cache.describe_incompleteness() == ""
+        assert ([each.name for each in part.jobs], here.cache.describe_incompleteness()) == ([NAME], "")
 
 
 async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):

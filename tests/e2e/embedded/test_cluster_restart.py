@@ -188,8 +188,7 @@ async def test_node_drain_evicts_pods_with_their_grace_period(cluster, recorded)
     again = await recorded.replaced(first)
     assert again.node != first.node
     ended = [each for each in recorded.changes if getattr(each, "uid", "") == first.uid][-1]
-    assert ended.disrupted.reason == "EvictionByEvictionAPI"
-    assert ended.primary.ended.exit_code == 143
+    assert (ended.disrupted.reason, ended.primary.ended.exit_code) == ("EvictionByEvictionAPI", 143)
     cluster.nodes.drain_node(again.node)
     waits = await recorded.scheduled(but=[first.uid, again.uid])
     assert waits.message.startswith("0/2 nodes are available: 2 node(s) were unschedulable.")

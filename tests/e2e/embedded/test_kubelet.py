@@ -108,8 +108,7 @@ async def test_container_is_restarted_in_place_with_backoff(kubelet):
     assert (container["restartCount"], container["lastState"]["terminated"]["exitCode"]) == (3, 1)
     waited = [waits(each) for each in kubelet.reported.statuses[uid(of)]]
     delays = {message.split()[1] for reason, message in waited if reason == "CrashLoopBackOff"}
-    assert delays == {"0.05s", "0.1s"}
-    assert await kubelet.lines(of) == ["run 3"]
+    assert (delays, await kubelet.lines(of)) == ({"0.05s", "0.1s"}, ["run 3"])
     assert await kubelet.lines(of, previous=True) == ["run 2"]
 
 
@@ -302,9 +301,7 @@ async def test_lost_node_reports_no_status_and_leaves_no_process(kubelet):
     following = asyncio.create_task(kubelet.lines(of, follow=True))
     statuses = list(kubelet.reported.statuses[uid(of)])
     kubelet.kubelet.kill_pods([uid(of)])
-    assert await following == []
-    assert marked(kubelet.root) == []
-    assert kubelet.reported.statuses[uid(of)] == statuses
+    assert (await following, marked(kubelet.root), kubelet.reported.statuses[uid(of)]) == ([], [], statuses)
 
 
 async def test_removed_pod_leaves_no_file(kubelet):

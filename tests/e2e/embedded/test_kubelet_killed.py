@@ -90,8 +90,7 @@ def test_pods_are_lost_when_their_server_is_killed(tmp_path):
     assert all_dead(tmp_path)
     with Server(tmp_path, of) as second:
         status = second.phase(uid(of), "Failed")
-        assert status["reason"] == "NodeLost"
-        assert get_terminated(status)["exitCode"] == 137
+        assert (status["reason"], get_terminated(status)["exitCode"]) == ("NodeLost", 137)
 
 
 def test_durable_pod_may_end_before_the_next_server_starts(tmp_path):
@@ -137,8 +136,7 @@ async def test_adopted_pod_with_failed_status_is_killed_without_a_report(tmp_pat
             time.sleep(0.01)
         first.kill()
     await kubelet.kubelet.adopt_pods([{**of, "status": {"phase": "Failed"}}])
-    assert await kubelet.lines(of, follow=True) == ["said"]
-    assert marked(kubelet.root) == []
+    assert (await kubelet.lines(of, follow=True), marked(kubelet.root)) == (["said"], [])
     assert kubelet.reported.statuses == {}
 
 
@@ -159,8 +157,7 @@ async def test_pod_of_a_killed_shim_is_lost_with_all_processes(kubelet):
     status = await kubelet.phase(of, "Failed")
     terminated = get_terminated(status)
     assert (status["reason"], terminated["exitCode"]) == ("NodeLost", 137)
-    assert terminated["reason"] == "ContainerStatusUnknown"
-    assert marked(kubelet.root) == []
+    assert (terminated["reason"], marked(kubelet.root)) == ("ContainerStatusUnknown", [])
     await kubelet.kubelet.remove_pod(uid(of))
 
 
@@ -247,8 +244,7 @@ async def test_pod_of_a_stopped_shim_ends_after_its_grace_period(kubelet):
     of = pod(python("import os, time; os.fork(); os.setsid() if os.getppid() == 1 else 0; time.sleep(600)"))
     await stopped(kubelet, of)
     status = await kubelet.terminated(of, 0.1)
-    assert (status["phase"], status["reason"]) == ("Failed", "NodeLost")
-    assert marked(kubelet.root) == []
+    assert (status["phase"], status["reason"], marked(kubelet.root)) == ("Failed", "NodeLost", [])
 
 
 @pytest.mark.parametrize("how", ["lost", "forgotten", "left to the end"])

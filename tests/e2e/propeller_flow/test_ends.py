@@ -45,8 +45,7 @@ def test_successful_tasks_return_their_outputs(road, tmp_path):
     # A second start of the container in the same attempt.
     outcome = wait_for_outcome(restarts)
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1})
-    assert started(alone, restarts) == ["0.0", "0.0"]
-    assert len(outcome.attempts) == 1
+    assert (started(alone, restarts), len(outcome.attempts)) == (["0.0", "0.0"], 1)
 
 
 def test_failed_tasks_report_the_cause(road):
@@ -89,8 +88,7 @@ def test_ranks_meet_on_the_loopback_interface_and_restart_together(road, tmp_pat
     assert len(outcome.attempts) == 1
     outcome = wait_for_outcome(restarts)
     assert (outcome.phase, outcome.outputs) == ("SUCCEEDED", {"o0": 1, "o1": counts})
-    assert started(tmp_path, restarts) == ["0.0", "0.0", "0.1", "0.1"]
-    assert len(outcome.attempts) == 1
+    assert (started(tmp_path, restarts), len(outcome.attempts)) == (["0.0", "0.0", "0.1", "0.1"], 1)
 
 
 def test_new_attempt_after_a_kill_starts_each_replica_once(road, tmp_path):
