@@ -162,8 +162,7 @@ def _wait_until_started(server: "subprocess.Popen[Any]", state: Path, log: Path)
                 "\n  ".join(["the server did not start; the last lines of its log:", *last_lines])
             )
         time.sleep(_LOOK_SECONDS)
-    nodes = client.list_nodes(server=str(state))
-    command_io.print_line(f"  {len(nodes)} nodes, emulated on this machine")
+    command_io.print_line(f"  {len(client.list_nodes(server=str(state)))} nodes, emulated on this machine")
 
 
 def _stop_server(server: "subprocess.Popen[Any]") -> None:

@@ -119,8 +119,7 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
         options["settings"], cluster_options.build_flags(options)
     )
     server = configuration.server.settings
-    named = cluster_options.read_place(options)
-    place = sample_attempt.Place(**(named or {"namespace": _NAMESPACE}))
+    place = sample_attempt.Place(**(cluster_options.read_place(options) or {"namespace": _NAMESPACE}))
     template, run = sample_attempt.read_task(options, place, task_planner.build_default_task())
     run = job.build_attempt(run, secrets.token_hex(8)) if options["burn_in"] else run
     concrete = [each for each in server.output_prefixes if not cluster_options.is_pattern(each)]

@@ -112,8 +112,7 @@ def jobs(**options: Any) -> None:
         else:
             selection = {"active_only": options["active"], "foreign": options["foreign"]}
             found = client.list_jobs(**selection, **_build_list_options(options))
-            now = datetime.now(timezone.utc)
-            row = partial(_format_row, now=now)
+            row = partial(_format_row, now=datetime.now(timezone.utc))
             command_io.print_messages(found, options["output"], _HEADER, row, "there are no jobs")
 
 

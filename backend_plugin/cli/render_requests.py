@@ -50,8 +50,7 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
         problems += build_error("output_prefix", prefix, "is not text", "write where outputs go").problems
     if problems:
         raise InvalidTask(*problems)
-    run = task_request.read_attempt(metadata, prefix if isinstance(prefix, str) else "")
-    return template, run
+    return template, task_request.read_attempt(metadata, prefix if isinstance(prefix, str) else "")
 
 
 def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:

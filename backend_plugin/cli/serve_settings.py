@@ -35,8 +35,7 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
     """
     document = input_files.read_document(file)
     section = document.pop(input_files.SERVER_SECTION, None) or {}
-    name = file or ""
-    sources = server.SettingsSources(section=section, file=name, environ=os.environ, flags=flags)
+    sources = server.SettingsSources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems = [*input_files.find_misplaced_sections(document)]
     ours = _collect_problems(lambda: server.load_settings(sources), problems)
     flyte_section = input_files.get_plugin_section(document, file)

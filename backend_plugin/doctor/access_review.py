@@ -103,8 +103,7 @@ async def list_missing_rules(
         forbidden = [verb for verb, can in zip(rule.verbs, allowed, strict=True) if not can]
         return replace(rule, verbs=tuple(forbidden))
 
-    reviewed = await asyncio.gather(*map(list_forbidden, rules))
-    return [rule for rule in reviewed if rule.verbs]
+    return [rule for rule in await asyncio.gather(*map(list_forbidden, rules)) if rule.verbs]
 
 
 async def _is_allowed(api: ApiClient, subject: Manifest, rule: Permission, verb: str) -> bool:

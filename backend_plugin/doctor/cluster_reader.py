@@ -37,8 +37,7 @@ def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
     The command binds the permissions to a user if `reason` names one, as messages of the API server do.
     """
     user = kubectl_commands.read_user(reason)
-    remedy = kubectl_commands.build_grant_command(rules, user)
-    return NotReadable(reason, remedy, rules, user)
+    return NotReadable(reason, kubectl_commands.build_grant_command(rules, user), rules, user)
 
 
 @contextmanager

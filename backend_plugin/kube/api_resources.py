@@ -14,7 +14,7 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.names import IDENTITY, NAME
 from backend_plugin.core.object_readers import read_event, read_pod
 from backend_plugin.core.observed import Event, Job, Pod, PodGroup, read_pod_group
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mappings, get_text
 from backend_plugin.core.scheduling import registry
 from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.values import Manifest
@@ -109,8 +109,7 @@ class WatchedKind:
 
 
 def _read_own_event(manifest: Manifest) -> Event | None:
-    about = get_mapping(manifest, "involvedObject")
-    name = get_text(about, "name")
+    name = get_text(manifest, "involvedObject", "name")
     return read_event(manifest) if _OURS.fullmatch(name) or registry.can_be_gang_object(name) else None
 
 

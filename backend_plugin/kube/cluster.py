@@ -310,9 +310,7 @@ class KubernetesCluster:
             await cancel_and_wait(tasks)
 
     def _create_reflectors(self, sink: Sink) -> Sequence[Reflector]:
-        gatherings: dict[type[Record], MergedKind] = {}
-        for kind in KINDS:
-            gatherings.setdefault(kind.record, MergedKind(sink, kind.record))
+        gatherings = {record: MergedKind(sink, record) for record in {kind.record for kind in KINDS}}
         jobs, pods = gatherings[Job].complete, gatherings[Pod].complete
         # List events after pods: a placeholder pod contains the name of its job, but its events do not.
         after: dict[type[Record], tuple[asyncio.Event, ...]] = {PodGroup: (jobs,), Event: (jobs, pods)}

@@ -74,8 +74,7 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     trial = making.build_trial(task.plan, _PROGRAM.read_text(encoding="utf-8"), limits.seconds)
     try:
         async with open_connection(options) as (connection, api):
-            cluster = KubernetesCluster(connection, options)
-            return await _BurnInRunner(cluster, api, facts, limits).run(trial)
+            return await _BurnInRunner(KubernetesCluster(connection, options), api, facts, limits).run(trial)
     except NotReadable as lacking:
         return [_build_not_run(lacking.reason, lacking.remedy)]
     except BackendError as trouble:

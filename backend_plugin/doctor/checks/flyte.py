@@ -5,7 +5,7 @@ from typing import Final
 
 from backend_plugin.core.names import TASK_TYPE
 from backend_plugin.core.reading import get_mapping, get_text, get_texts
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.facts import Facts, Subject
@@ -27,10 +27,8 @@ _OLDEST: Final = (1, 16, 7)
 
 def _get_config_section(facts: Facts, *keys: str) -> Manifest:
     """Return a section of Flyte's configuration, merged from all files; later files take precedence."""
-    section: dict[str, JsonValue] = {}
-    for document in facts.get_objects(Subject.FLYTE_CONFIG):
-        section.update(get_mapping(document, *keys))
-    return section
+    sections = [get_mapping(document, *keys) for document in facts.get_objects(Subject.FLYTE_CONFIG)]
+    return {key: value for section in sections for key, value in section.items()}
 
 
 def _find_plugin(facts: Facts) -> str:

@@ -83,8 +83,7 @@ def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Se
 def report_no_ready_pod(operator: str, deployment: Manifest) -> Violation:
     """Return the violation for an operator whose Deployment has no ready pod."""
     name = deployments.format_kubectl_name(deployment)
-    remedy = f"kubectl describe {name}; kubectl logs {name}"
-    return Violation(f"{operator} has no ready pod: {name}", remedy)
+    return Violation(f"{operator} has no ready pod: {name}", f"kubectl describe {name}; kubectl logs {name}")
 
 
 def report_unreachable_webhook(facts: Facts, endpoints: str) -> Iterator[Violation]:

@@ -101,8 +101,7 @@ def build_trial(planned: Plan, change_template: Callable[[Manifest], Manifest], 
         "metadata": {"annotations": {options.ANNOTATION: options.encode(job_options)}}
     }
     if not planned.prerequisites:  # The limits of a named training runtime apply.
-        template = change_template(_find_template(planned.job, ()))
-        (container,) = get_mappings(template, "spec", "containers")
+        (container,) = get_mappings(change_template(_find_template(planned.job, ())), "spec", "containers")
         patch["spec"] = {"trainer": {"args": None, "command": container["command"]}}
     return structs.replace(
         planned,
