@@ -25,14 +25,13 @@ from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.embedded.pods import PodController
 from backend_plugin.embedded.scheduler import Scheduler
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable
-from backend_plugin.embedded.store import Conflict, Store
+from backend_plugin.embedded.store import Store
 from backend_plugin.shell.cluster import (
     ClusterUnavailable,
     LogLine,
     LogRequest,
     ObjectName,
     Sink,
-    VersionConflict,
 )
 
 _EXPIRY: Final = 60.0
@@ -117,10 +116,7 @@ class EmbeddedCluster:
         """Patch a job; see `Cluster.patch`."""
         old = self._find_job(name)
         if old is not None:
-            try:
-                self._store.update(merge_patch(old, patch))
-            except Conflict as conflict:
-                raise VersionConflict(str(conflict)) from conflict
+            self._store.update(merge_patch(old, patch))
 
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:  # noqa: ARG002
         """Delete a job and all objects that it owns; see `Cluster.delete`."""

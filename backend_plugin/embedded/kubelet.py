@@ -74,7 +74,7 @@ class Kubelet:
         uid = get_uid(pod)
         if uid in self._pods:
             return
-        directory = PodDirectory.from_uid(self._root, uid)
+        directory = PodDirectory(self._root / uid)
         self._pods[uid] = record = PodRecord(pod, directory, self._options.shim_patience)
         try:
             self._start_or_attach(record)
@@ -98,7 +98,7 @@ class Kubelet:
                 await self.remove_pod(directory.path.name)
         for pod in pods:
             failed.append(get_uid(pod))
-            directory = PodDirectory.from_uid(self._root, get_uid(pod))
+            directory = PodDirectory(self._root / get_uid(pod))
             with _log_os_errors(directory):
                 if not is_ended(pod):
                     await self.start_pod(pod)
@@ -110,7 +110,7 @@ class Kubelet:
     def _kill_all_leftovers(self, pods: Sequence[Manifest], directories: Sequence[PodDirectory]) -> None:
         """Kill the remaining processes of all pods without a running shim. One scan finds all of them."""
         running = [get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)]
-        lost = {uid for uid in running if not PodDirectory.from_uid(self._root, uid).path.is_dir()}
+        lost = {uid for uid in running if not PodDirectory(self._root / uid).path.is_dir()}
         for directory in directories:
             with _log_os_errors(directory):
                 if directory.is_lost:
@@ -141,14 +141,11 @@ class Kubelet:
 
     def read_log(self, uid: str, request: LogRequest) -> AsyncIterator[LogLine]:
         """Return the log lines of a container; empty if the pod does not exist."""
-        return pod_logs.read_lines(PodDirectory.from_uid(self._root, uid), self._pods.get(uid), request)
+        return pod_logs.read_lines(PodDirectory(self._root / uid), self._pods.get(uid), request)
 
     async def remove_pod(self, uid: str) -> None:
         """Remove the files of a pod. If the pod still runs, kill it first."""
-        try:
-            directory = PodDirectory.from_uid(self._root, uid)
-        except ValueError:  # A pod cannot have this uid.
-            return
+        directory = PodDirectory(self._root / uid)
         with _log_os_errors(directory):
             if uid not in self._pods and directory.path.is_dir():  # An earlier server has started it.
                 self._kill_silently({"metadata": {"uid": uid}}, directory)

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.pod_status import PodState
 from backend_plugin.embedded.shim import files, layout
 
-_UID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 # Socket paths are limited to 104 characters on macOS, and programs need about 40 of them.
 _LONGEST_TMPDIR: Final = 60
 _LONGEST_COMPLAINT: Final = 4096
@@ -34,26 +32,14 @@ _SHORT: Final = "/tmp"  # noqa: S108 - names in it are random.
 
 @dataclass(frozen=True, slots=True)
 class PodDirectory:
-    """The directory with all files of one pod."""
+    """The directory with all files of one pod. Its name is the uid of the pod."""
 
     path: Path
 
     @classmethod
-    def from_uid(cls, root: Path, uid: str) -> "PodDirectory":
-        """Return the directory of the pod with this uid.
-
-        Raises:
-            ValueError: If `uid` has invalid characters.
-        """
-        if not _UID.fullmatch(uid):
-            raise ValueError(f"{uid!r} is not the uid of a pod")
-        return cls(root / uid)
-
-    @classmethod
     def list_all(cls, root: Path) -> "Sequence[PodDirectory]":
         """Return the directories of all current and former pods, identified by their marker files."""
-        found = [cls(path) for path in root.iterdir() if _UID.fullmatch(path.name)]
-        return [each for each in found if each.is_ours]
+        return [each for each in map(cls, root.iterdir()) if each.is_ours]
 
     @property
     def is_ours(self) -> bool:

@@ -1,7 +1,7 @@
 """Builds the launch file of a pod, the configuration of the shim that runs its containers. Pure."""
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ from backend_plugin.embedded.pod_volumes import (
     ContainerConfigError,
     MountPaths,
     build_mounts,
-    list_volume_names,
+    find_volume_error,
 )
 from backend_plugin.embedded.shim import layout, lifecycle
 from kfpytorch_common.operator_env import build_loopback_env
@@ -41,7 +41,8 @@ def build_launch(
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
-    volumes, trouble = _list_volumes(pod)
+    trouble = find_volume_error(pod)
+    volumes = [] if trouble else [get_text(each, "name") for each in get_mappings(spec, "volumes")]
     run = _LaunchContext(
         pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, trouble=trouble
     )
@@ -61,13 +62,6 @@ def build_launch(
         ],
         "containers": [run.build_container(each, kind) for each, kind in _iter_containers(spec)],
     }
-
-
-def _list_volumes(pod: Manifest) -> tuple[Sequence[str], str]:
-    try:
-        return list_volume_names(pod), ""
-    except ContainerConfigError as wrong:
-        return (), str(wrong)
 
 
 def has_gate(pod: Manifest) -> bool:

@@ -1,7 +1,7 @@
 """Maps the volumes of a pod to directories, and rewrites paths below its mounts. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -18,22 +18,14 @@ class ContainerConfigError(Exception):
     """A container cannot be created from its manifest; the kubelet's `CreateContainerConfigError`."""
 
 
-def list_volume_names(pod: Manifest) -> Sequence[str]:
-    """Return the names of a pod's volumes; each becomes a directory.
-
-    Raises:
-        ContainerConfigError: If a volume does not exist or has an unsupported type.
-    """
-    found = []
+def find_volume_error(pod: Manifest) -> str:
+    """Return an error message if a volume of a pod does not exist or has an unsupported type; else empty."""
     for volume in get_mappings(pod, "spec", "volumes"):
-        name = get_text(volume, "name")
-        why = _find_rejection(volume)
-        if why and "persistentVolumeClaim" in volume:  # Kubernetes would not schedule the pod.
-            raise ContainerConfigError(why)
-        if why:
-            raise ContainerConfigError(_FAILED.format(volume=name, why=why))
-        found.append(name)
-    return found
+        if why := _find_rejection(volume):
+            # With a missing claim, Kubernetes would not schedule the pod.
+            is_claim = "persistentVolumeClaim" in volume
+            return why if is_claim else _FAILED.format(volume=get_text(volume, "name"), why=why)
+    return ""
 
 
 def _find_rejection(volume: Manifest) -> str:

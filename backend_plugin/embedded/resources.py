@@ -31,11 +31,6 @@ def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
     return found
 
 
-def add_amounts(one: Amounts, other: Amounts) -> Amounts:
-    """Return the sum of `one` and `other` for each resource. A missing amount counts as 0."""
-    return {each: one.get(each, 0) + other.get(each, 0) for each in (*one, *other)}
-
-
 def compute_requests(spec: Manifest) -> Amounts:
     """Return the resource requests of a pod, with one unit of the node's resource `pods`."""
     return {**_get_numbers(pod_requests.compute_pod_requests(spec)), PODS: ONE}

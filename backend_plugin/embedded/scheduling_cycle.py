@@ -14,7 +14,6 @@ from backend_plugin.embedded.resources import (
     ONE,
     PODS,
     Amounts,
-    add_amounts,
     compute_requests,
     count_gpus,
     parse_amounts,
@@ -162,7 +161,7 @@ class _NodeState:
 
     def __init__(self, node: NodeInfo) -> None:
         self.node = node
-        self.used: Amounts = {}
+        self.used = Counter[str]()
         self.taken: set[int] = set()
 
     def choose_gpus(self, pod: PodInfo) -> tuple[int, ...]:
@@ -172,7 +171,7 @@ class _NodeState:
 
     def reserve(self, pod: PodInfo, given: Sequence[int]) -> None:
         """Mark the resources of a pod, and the GPUs with the indices `given`, as used on this node."""
-        self.used = add_amounts(self.used, pod.requests)
+        self.used.update(pod.requests)
         self.taken.update(given)
 
     def find_rejection(self, pod: PodInfo) -> tuple[Sequence[str], str]:
@@ -194,7 +193,7 @@ class _NodeState:
         lacking = [
             resource
             for resource, amount in pod.requests.items()
-            if amount > max(0, has.get(resource, 0) - self.used.get(resource, 0))
+            if amount > max(0, has.get(resource, 0) - self.used[resource])
         ]
         # The scheduler assumes that preemption can resolve every shortage of pod slots.
         is_too_small = any(pod.requests[each] > has.get(each, 0) for each in lacking if each != PODS)
@@ -206,9 +205,9 @@ class _NodeState:
 
         The first value is the mean share of resources that remain free; the second is minus the pod count.
         """
-        after, has = add_amounts(self.used, pod.requests), self.node.allocatable
-        free = [1 - after.get(each, 0) / has[each] for each in _SCORED if has.get(each)]
-        return sum(free) / max(1, len(free)), -self.used.get(PODS, 0)
+        has, asked = self.node.allocatable, pod.requests
+        free = [1 - (self.used[each] + asked.get(each, 0)) / has[each] for each in _SCORED if has.get(each)]
+        return sum(free) / max(1, len(free)), -self.used[PODS]
 
 
 def _format_message(rejections: Sequence[tuple[Sequence[str], str]]) -> str:

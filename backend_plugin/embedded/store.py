@@ -13,7 +13,6 @@ from typing import Any, Final, TextIO, TypeAlias
 
 import msgspec
 
-from backend_plugin.core.errors import BackendError
 from backend_plugin.core.reading import get_int, get_mapping
 from backend_plugin.core.values import JsonValue, Manifest
 from backend_plugin.embedded.objects import (
@@ -26,7 +25,7 @@ from backend_plugin.embedded.objects import (
     with_metadata,
 )
 from backend_plugin.embedded.state_lock import USABLE, StateUnusable, acquire_lock, open_or_create
-from backend_plugin.shell.cluster import AlreadyExists, NotDurable
+from backend_plugin.shell.cluster import AlreadyExists, NotDurable, VersionConflict
 
 _SCHEMA: Final = 1
 """The schema version of the SQLite file. A server reads this version and earlier ones."""
@@ -50,10 +49,6 @@ INSERT INTO objects (uid, version, body) VALUES (?, ?, ?)
 _MOVE: Final = "move it away to start with an empty cluster"
 _DAMAGED: Final = (sqlite3.DatabaseError, msgspec.DecodeError, KeyError, TypeError, ValueError)
 """The errors that reading a damaged SQLite file raises."""
-
-
-class Conflict(BackendError):
-    """The object was changed or deleted since the caller read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +168,12 @@ class Store:
         If `manifest` is equal to the stored object, nothing changes.
 
         Raises:
-            Conflict: If the stored object has changed or was deleted.
+            VersionConflict: If the stored object has changed or was deleted.
         """
         key = get_key(manifest)
         old = self.get(key)
         if old is None or _get_revision(old) != _get_revision(manifest):
-            raise Conflict(
+            raise VersionConflict(
                 f'Operation cannot be fulfilled on {RESOURCES[key.kind]} "{key.name}": the object has been '
                 "modified; please apply your changes to the latest version and try again"
             )

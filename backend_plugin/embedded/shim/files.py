@@ -38,13 +38,8 @@ def read_regular(path: str, longest: int) -> bytes:
     Raises:
         OSError: As `open_regular` does, or if the file is larger.
     """
-    fd = open_regular(path)
-    try:
-        data = b""
-        while len(data) <= longest and (more := os.read(fd, longest + 1 - len(data))):
-            data += more
-    finally:
-        os.close(fd)
+    with os.fdopen(open_regular(path), "rb") as file:
+        data = file.read(longest + 1)
     if len(data) > longest:
         raise OSError(errno.EFBIG, f"is larger than the limit of {longest} bytes", path)
     return data
@@ -53,12 +48,8 @@ def read_regular(path: str, longest: int) -> bytes:
 def write_new(path: str, data: bytes) -> None:
     """Remove any file or directory at `path`, then write a new file there."""
     remove_tree(path)
-    fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
+    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(data)
 
 
 def replace_file(path: str, data: bytes) -> None:

@@ -93,16 +93,7 @@ def _sum_fields(path: str, names: tuple[bytes, ...]) -> int:
 
 def _read_file(path: str) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a shim loads no pathlib.
+            return file.read()
+    except OSError:  # The process has ended.
         return b""
-    try:
-        data = b""
-        while more := os.read(fd, 1 << 16):
-            data += more
-    except OSError:  # The process ended meanwhile.
-        return b""
-    else:
-        return data
-    finally:
-        os.close(fd)

@@ -7,11 +7,9 @@ import errno
 import os
 import signal
 import sys
-from functools import partial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 _LINUX = sys.platform == "linux"
@@ -53,7 +51,7 @@ def start_program(spec: dict[str, Any], cwd: str, streams: tuple[int, int]) -> i
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_child(spec, partial(_prepare_child, cwd, streams, shim), error_out)
+        _run_child(spec, cwd, (*streams, error_out), shim)
     os.close(error_out)
     try:
         trouble = os.read(error_in, 4096)
@@ -65,11 +63,12 @@ def start_program(spec: dict[str, Any], cwd: str, streams: tuple[int, int]) -> i
     return pid
 
 
-def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int) -> None:
-    """Execute the program, and write errors to the descriptor `error_out`. Do not return."""
+def _run_child(spec: dict[str, Any], cwd: str, fds: tuple[int, int, int], shim: int) -> None:
+    """Execute the program, and write errors to the last descriptor in `fds`. Do not return."""
+    *streams, error_out = fds
     try:
         try:
-            trouble = prepare() or _execute(spec["argv"], spec["env"])
+            trouble = _prepare_child(cwd, streams, shim) or _execute(spec["argv"], spec["env"])
         except OSError as wrong:
             trouble = _format_error(wrong)
         os.write(error_out, trouble.encode(errors="replace"))
@@ -77,7 +76,7 @@ def _run_child(spec: dict[str, Any], prepare: Callable[[], str], error_out: int)
         os._exit(128)
 
 
-def _prepare_child(cwd: str, streams: tuple[int, int], shim: int) -> str:
+def _prepare_child(cwd: str, streams: list[int], shim: int) -> str:
     os.setsid()
     if _LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

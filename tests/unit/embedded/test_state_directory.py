@@ -66,7 +66,7 @@ def test_file_in_place_of_the_state_directory_is_reported(tmp_path: Path) -> Non
 
 
 def test_only_marked_directories_are_pod_directories(tmp_path: Path) -> None:
-    ours, theirs, link = (PodDirectory.from_uid(tmp_path, name) for name in ("ours", "theirs", "link"))
+    ours, theirs, link = (PodDirectory(tmp_path / name) for name in ("ours", "theirs", "link"))
     ours.create()
     theirs.path.mkdir()
     link.path.symlink_to(ours.path)
@@ -77,7 +77,7 @@ def test_only_marked_directories_are_pod_directories(tmp_path: Path) -> None:
 
 
 def test_inaccessible_directory_of_a_pod_is_ignored(tmp_path, monkeypatch):
-    PodDirectory.from_uid(tmp_path, "pod").create()
+    PodDirectory(tmp_path / "pod").create()
 
     def refuse(path, **_):
         raise PermissionError(errno.EACCES, "Permission denied", path)
@@ -88,7 +88,7 @@ def test_inaccessible_directory_of_a_pod_is_ignored(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("where", ["work", "tmp", "logs/main/0.0.log", "work/deep/er"])
 def test_symlink_left_by_a_pod_is_removed_without_its_target(tmp_path: Path, where: str) -> None:
-    mine, pod = tmp_path / "mine", PodDirectory.from_uid(tmp_path / "pods", "u")
+    mine, pod = tmp_path / "mine", PodDirectory(tmp_path / "pods" / "u")
     (mine / "below").mkdir(parents=True)
     (mine / "below" / "file").write_text("mine")
     mine.chmod(0o755)
@@ -103,7 +103,7 @@ def test_symlink_left_by_a_pod_is_removed_without_its_target(tmp_path: Path, whe
 
 def test_short_temporary_directory_is_removed_with_its_pod(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 80)
-    pods = [PodDirectory.from_uid(long, name) for name in ("one", "two")]
+    pods = [PodDirectory(long / name) for name in ("one", "two")]
     for each in pods:
         each.create()
     shorts = [Path(each.ensure_tmpdir()) for each in pods]

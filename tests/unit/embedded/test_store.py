@@ -14,8 +14,8 @@ from kept_objects import AT_ONCE, BEGAN, Clock, job, pod
 from backend_plugin.embedded.events import KUBELET, EventRecorder
 from backend_plugin.embedded.objects import Key, build_event_body, format_time, get_key, get_uid
 from backend_plugin.embedded.state_lock import StateUnusable
-from backend_plugin.embedded.store import Conflict, ObjectChange, Store
-from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable
+from backend_plugin.embedded.store import ObjectChange, Store
+from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, VersionConflict
 
 POD = Key("Pod", "a", "p")
 
@@ -61,7 +61,7 @@ def test_only_the_latest_version_can_be_updated(store):
     assert store.update({**old}) is old
     assert changes == []  # Nothing was changed.
     new = store.update({**old, "status": {"phase": "Running"}})
-    with pytest.raises(Conflict, match="the object has been modified"):
+    with pytest.raises(VersionConflict, match="the object has been modified"):
         store.update({**old, "status": {"phase": "Failed"}})
     assert store.get(POD) is new
 
@@ -69,13 +69,13 @@ def test_only_the_latest_version_can_be_updated(store):
 def test_deleted_object_cannot_be_updated(store):
     old = store.create(pod())
     assert store.remove(get_uid(old)) == old
-    with pytest.raises(Conflict):
+    with pytest.raises(VersionConflict):
         store.update(old)
     assert store.remove(get_uid(old)) is None
     # A new object of this name has another uid.
     assert get_uid(store.create(pod())) != get_uid(old)
     assert store.get_by_uid(get_uid(old)) is None
-    with pytest.raises(Conflict):
+    with pytest.raises(VersionConflict):
         store.update(old)
 
 
