@@ -61,18 +61,14 @@ class EventRecorder:
 
 def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
     key = get_key(involved)
-    labels = dict(get_text_map(involved, "metadata", "labels"))
-    if key.kind in DIALECTS:
-        labels[DIALECTS[key.kind].labels.job_name] = key.name  # The pods of the job also have this label.
-    about: Manifest = {
-        "apiVersion": get_text(involved, "apiVersion"),
-        "kind": key.kind,
-        "namespace": key.namespace,
-        "name": key.name,
-        "uid": get_uid(involved),
-    }
+    # The pods of a job also have this label.
+    job = {DIALECTS[key.kind].labels.job_name: key.name} if key.kind in DIALECTS else {}
     return {
-        "involvedObject": about,
+        "involvedObject": {
+            "apiVersion": get_text(involved, "apiVersion"),
+            **key._asdict(),
+            "uid": get_uid(involved),
+        },
         **body,
         "apiVersion": "v1",
         "kind": "Event",
@@ -80,7 +76,7 @@ def _build_event(involved: Manifest, body: Manifest, now: str) -> Manifest:
             # Nodes have no namespace. The API server stores their events in `default`.
             "namespace": key.namespace or "default",
             "name": f"{key.name}.{uuid.uuid4().hex[:16]}",
-            "labels": {**labels},
+            "labels": {**get_text_map(involved, "metadata", "labels"), **job},
         },
         "firstTimestamp": now,
         "lastTimestamp": now,

@@ -1,8 +1,8 @@
 """Builds the launch file of a pod, the configuration of the shim that runs its containers. Pure."""
 
-import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text
@@ -112,7 +112,8 @@ class _LaunchContext:
         if self.trouble:
             raise ContainerConfigError(self.trouble)
         image = get_text(container, "image")
-        venv = find_environment(image, self.options)
+        fitting = (venv for pattern, venv in self.options.images.items() if fnmatchcase(image, pattern))
+        venv = next(fitting, None if self.options.strict_images else ".")
         if venv is None:
             return {"blocked": ["ImagePullBackOff", _NO_IMAGE.format(image=image)]}
         directories = build_mounts(container, f"{self.directory}/{layout.VOLUMES}")
@@ -176,15 +177,6 @@ def _get_restart_policy(pod: Manifest, kind: str) -> str:
         return "Always"
     policy = get_text(pod, "spec", "restartPolicy")
     return "OnFailure" if kind == lifecycle.INIT and policy == "Always" else policy
-
-
-def find_environment(image: str, options: EmbeddedOptions) -> str | None:
-    """Return the path of the virtual environment in which an image runs.
-
-    The result is ``.`` for the environment of the server, and None if the image cannot be pulled.
-    """
-    fitting = (venv for pattern, venv in options.images.items() if fnmatch.fnmatchcase(image, pattern))
-    return next(fitting, None if options.strict_images else ".")
 
 
 def _join_paths(*paths: str) -> str:

@@ -93,12 +93,13 @@ def admit_runtime(manifest: Manifest) -> Manifest:
     """
     runtime = _SCHEMA.prune_object(manifest)
     jobs = get_mappings(get_mapping(runtime, "spec", "template", "spec"), "replicatedJobs")
-    _require_runnable(manifest, [get_text(job, "name") for job in jobs])
+    names = [get_text(job, "name") for job in jobs]
+    _require_runnable(manifest, names)
     _require_supported(runtime, manifest)
     if any(EXCLUSIVE_TOPOLOGY in get_mapping(job, "template", "metadata", "annotations") for job in jobs):
         path = f"{_REPLICATED_JOBS}.template.metadata.annotations[{EXCLUSIVE_TOPOLOGY}]"
         raise _build_unsupported(manifest, path, _UNSUPPORTED)
-    if [get_text(job, "name") for job in jobs] != [ROLE]:
+    if names != [ROLE]:
         detail = f"the embedded cluster supports exactly one replicated job, {ROLE}"
         raise _build_unsupported(manifest, _REPLICATED_JOBS, detail)
     return runtime

@@ -6,8 +6,10 @@ until the job has ended. A failed pod is replaced without the backoff of the Job
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime
+
+import msgspec
+from msgspec import structs
 
 from backend_plugin.core.reading import get_int, get_mapping, get_text
 from backend_plugin.core.values import Manifest
@@ -61,7 +63,7 @@ class _Pass:
 
     def __init__(self, snapshot: JobSnapshot, job: TrainJobSpec) -> None:
         self.snapshot, self.job = snapshot, job
-        self.state = JobSetState.from_status(get_mapping(snapshot.job, "status"))
+        self.state = msgspec.convert(get_mapping(snapshot.job, "status", FIELD), JobSetState)
         self.end = status.find_end(snapshot.job)
         """The condition Complete or Failed; None while the job has not ended."""
         attempt = str(self.state.restarts)
@@ -81,23 +83,22 @@ class _Pass:
                 self.snapshot, self.end, is_suspended=self.job.is_suspended
             ),
             "jobsStatus": [counts],
-            FIELD: self.state.build_manifest(),
+            FIELD: msgspec.to_builtins(self.state),
         }
-        if new != {"conditions": [], **old}:
-            return ReconcileResult(
-                status={key: value for key, value in new.items() if value}, events=tuple(self.events)
-            )
+        new = {key: value for key, value in new.items() if value}
+        if new != old:
+            return ReconcileResult(status=new, events=tuple(self.events))
         return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=wake_at)
 
     def _update_job(self) -> datetime | None:
         """Update the state. Return the time of the next pass if no object changes before."""
         succeeded = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
-        completed = tuple(sorted({*self.state.completed, *succeeded}))
-        self.state = replace(self.state, completed=completed)
+        completed = sorted({*self.state.completed, *succeeded})
+        self.state = structs.replace(self.state, completed=completed)
         wake_at = None
         if not self._is_over():
             failure, wake_at = status.find_failure(self.job, self.pods, self.snapshot.now)
-            self.state = replace(self.state, failure=failure)
+            self.state = structs.replace(self.state, failure=failure)
         if all(map(is_ended, self.pods)):
             self._handle_end()
         return wake_at
@@ -105,7 +106,7 @@ class _Pass:
     def _handle_end(self) -> None:
         completed = self.state.completed
         if self.state.failure is not None:
-            reason, message = get_text(self.state.failure, "reason"), get_text(self.state.failure, "message")
+            reason, message = self.state.failure["reason"], self.state.failure["message"]
             self._record(JOB, reason, message, warning=True)
             self._apply_failure_policy(reason, message)
         elif len(completed) >= self.job.nodes or self.job.is_success(completed):

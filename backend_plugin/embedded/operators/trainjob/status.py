@@ -4,12 +4,13 @@ The state of the JobSet and of the Job of the nodes is stored in the field `jobS
 has no such field, because its JobSet and its Job are separate objects.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_time
+import msgspec
+
+from backend_plugin.core.reading import get_mapping, get_mappings, get_time
 from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import (
     build_condition,
@@ -25,38 +26,16 @@ from backend_plugin.embedded.operators.trainjob.job_spec import FAIL_JOB, IGNORE
 FIELD: Final = "jobSet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSetState:
-    """The state of the JobSet and of its current Job."""
+class JobSetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of the JobSet and of its current Job, as the field `jobSet` contains it."""
 
     restarts: int = 0
-    counted: int = 0
+    counted: int = msgspec.field(default=0, name="restartsCountTowardsMax")
     """The number of restarts that count towards `maxRestarts`."""
-    completed: Sequence[int] = ()
+    completed: list[int] = msgspec.field(default_factory=list, name="completedIndexes")
     """The completed indexes of the Job."""
-    failure: Manifest | None = None
+    failure: Mapping[str, str] | None = None
     """The reason and message with which the Job fails when its last pod has ended."""
-
-    @classmethod
-    def from_status(cls, status: Manifest) -> "JobSetState":
-        """Read the state of the JobSet from the field `jobSet` in the status of its TrainJob."""
-        record = get_mapping(status, FIELD)
-        failure = get_mapping(record, "failure")
-        return cls(
-            restarts=get_int(record, "restarts") or 0,
-            counted=get_int(record, "restartsCountTowardsMax") or 0,
-            completed=record.get("completedIndexes", ()),  # type: ignore[arg-type]
-            failure={key: get_text(failure, key) for key in ("reason", "message")} if failure else None,
-        )
-
-    def build_manifest(self) -> Manifest:
-        """Return the state as the value of the field `jobSet` in the status of the TrainJob."""
-        return {
-            "restarts": self.restarts,
-            "restartsCountTowardsMax": self.counted,
-            "completedIndexes": list(self.completed),
-            **({"failure": self.failure} if self.failure else {}),
-        }
 
 
 def find_end(job: Manifest) -> Manifest | None:
@@ -111,13 +90,13 @@ _LIMIT: Final = "Job has reached the specified backoff limit"
 
 def find_failure(
     job: TrainJobSpec, pods: Sequence[Manifest], now: datetime
-) -> tuple[Manifest | None, datetime | None]:
+) -> tuple[Mapping[str, str] | None, datetime | None]:
     """Return the reason and message of the Job's failure at `now`, and the time at which to check again.
 
     The first is None if the Job has not failed; the second is None if no further check is required. The
     backoff limit of the Jobs of this project is always 0.
     """
-    failure: Manifest | None = None
+    failure: Mapping[str, str] | None = None
     times = []
     for pod in pods:
         action, message = job.find_pod_action(pod)
