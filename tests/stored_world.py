@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backend_plugin.core.errors import RequestRejected
-from backend_plugin.embedded.admission import admit_pod, with_service_defaults
+from backend_plugin.embedded.admission import admit_pod
 from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.pytorchjob.admission import SCHEMA
 
@@ -212,7 +212,7 @@ class World:
         is_used = [self.is_quota_late or pod["status"]["phase"] not in ENDED for pod in self.pods.values()]
         if self.most_pods is not None and sum(is_used) >= self.most_pods:
             raise RequestRejected(403, "Forbidden", "exceeded quota")
-        admitted = admit_pod(manifest)
+        admitted = _with_pull_policies(admit_pod(manifest))
         self.incarnations[name] = self.incarnations.get(name, 0) + 1
         self._put_pod({**admitted, "metadata": {**admitted["metadata"], **self._identity()}})
 
@@ -232,7 +232,7 @@ class World:
         name = manifest["metadata"]["name"]
         if name in self.services:
             raise RequestRejected(409, "AlreadyExists", f'services "{name}" already exists')
-        self.services[name] = with_service_defaults(manifest)
+        self.services[name] = _with_service_defaults(manifest)
         self.is_awake = True
 
     def delete_service(self, name: str) -> None:
@@ -297,6 +297,22 @@ def stamp(now: datetime) -> str:
 
 def is_terminating(pod: Manifest) -> bool:
     return "deletionTimestamp" in pod["metadata"]
+
+
+def _with_service_defaults(service: Manifest) -> Manifest:
+    """Return a service with the defaults that the API server sets: the protocol and target of its ports."""
+    ports = service["spec"].get("ports", ())
+    defaulted = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in ports]
+    return {**service, "spec": {**service["spec"], "ports": defaulted}}
+
+
+def _with_pull_policies(pod: Manifest) -> Manifest:
+    """Return a pod whose init containers have the default pull policies of the API server."""
+    before = [
+        {"imagePullPolicy": "IfNotPresent" if ":" in each["image"] else "Always", **each}
+        for each in pod["spec"].get("initContainers", ())
+    ]
+    return {**pod, "spec": {**pod["spec"], **({"initContainers": before} if before else {})}}
 
 
 def _orphan(manifest: Manifest) -> Manifest:

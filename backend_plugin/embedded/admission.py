@@ -1,4 +1,4 @@
-"""Pruning, defaults and errors of the emulated API server, for pods, services and custom resources.
+"""Pruning, defaults and errors of the emulated API server, for pods and custom resources.
 
 Jobs are not validated again: only this server creates jobs, and `core.pipeline.plan` has validated them.
 Quotas, priority classes, service accounts and other admission plugins are not emulated.
@@ -14,7 +14,7 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.pod_rules import containers as container_rules
 from backend_plugin.core.pod_rules.field_errors import FieldError
 from backend_plugin.core.pod_schema import PARTS
-from backend_plugin.core.reading import get_mapping, get_mappings, get_text
+from backend_plugin.core.reading import get_mapping, get_text
 from backend_plugin.core.schema_check import parse_types
 from backend_plugin.core.values import Manifest
 
@@ -38,36 +38,19 @@ def admit_pod(manifest: Manifest) -> Manifest:
     if wrong := [*pod_rules.check_spec(spec), *container_rules.check_resources(spec)]:
         raise build_unprocessable_resource(manifest, wrong)
     containers: dict[str, Any] = {
-        kind: [_with_container_defaults(each) for each in spec[kind]]
+        kind: [_with_resources(each) for each in spec[kind]]
         for kind in ("containers", "initContainers")
         if kind in spec
     }
     return {**manifest, "spec": {**_DEFAULTS, **spec, **containers}, "status": {"phase": "Pending"}}
 
 
-def _with_container_defaults(container: Mapping[str, Any]) -> dict[str, Any]:
-    made = {"imagePullPolicy": _get_default_pull_policy(container), "resources": {}, **container}
-    if container.get("ports"):
-        made["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
-    resources = container.get("resources", {})
+def _with_resources(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the container with requests for the resources for which it has only limits."""
+    resources = {**container.get("resources", {})}
     if resources.get("limits"):
-        requests = {**resources["limits"], **resources.get("requests", {})}
-        made["resources"] = {**resources, "requests": requests}
-    return made
-
-
-def _get_default_pull_policy(container: Mapping[str, Any]) -> str:
-    """Return `IfNotPresent` for an image with a digest or with a tag other than `latest`, else `Always`."""
-    name = str(container.get("image", "")).rpartition("/")[2]
-    tag = name.partition(":")[2]
-    return "IfNotPresent" if "@" in name or tag not in ("", "latest") else "Always"
-
-
-def with_service_defaults(manifest: Manifest) -> Manifest:
-    """Return a headless service with default values: the protocol and the target of its ports."""
-    ports: list[Mapping[str, Any]] = [*get_mappings(manifest, "spec", "ports")]
-    defaulted = [{"protocol": "TCP", "targetPort": port["port"], **port} for port in ports]
-    return {**manifest, "spec": {**get_mapping(manifest, "spec"), "ports": defaulted}}
+        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+    return {**container, "resources": resources}
 
 
 def build_unprocessable_resource(manifest: Manifest, causes: Sequence[FieldError]) -> RequestRejected:

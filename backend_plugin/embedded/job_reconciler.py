@@ -5,7 +5,6 @@ from typing import Final
 
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded import admission
 from backend_plugin.embedded.events import EventRecorder
 from backend_plugin.embedded.objects import (
     PREREQUISITES,
@@ -140,7 +139,7 @@ class JobReconciler:
             if get_key(action.manifest).kind == "Pod":
                 self._pods.create(action.manifest, self._ports.get_port(get_uid(snapshot.job)))
             else:
-                self._store.create(admission.with_service_defaults(action.manifest))
+                self._store.create(action.manifest)
         elif existing := self._store.get(action.key):
             self._delete_object(existing, action)
 

@@ -130,10 +130,8 @@ class PodDirectory:
             OSError: If no shim reads the pipe, or if the pipe cannot be opened.
         """
         fd = os.open(self.path / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        try:
-            os.write(fd, (" ".join(words) + "\n").encode())
-        finally:
-            os.close(fd)
+        with os.fdopen(fd, "wb", buffering=0) as pipe:
+            pipe.write((" ".join(words) + "\n").encode())
 
     def remove(self) -> None:
         """Remove the directory as far as file permissions allow. Links are not followed."""

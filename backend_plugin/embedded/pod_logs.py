@@ -28,6 +28,9 @@ _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err)
 """A line that a shim wrote. Other lines were added by a program, and are returned unchanged."""
 _MAX_PARTS: Final = 1 << 12
 _Segment: TypeAlias = tuple[int, int]
+"""The numbers of a container run and of a file of its log."""
+_UNKNOWN: Final[_Segment] = (-1, 0)
+_CLOSED: Final = -1
 
 
 class ContainerLog:
@@ -39,8 +42,8 @@ class ContainerLog:
     def __init__(self, directory: Path, tail: int | None = None) -> None:
         self._directory = directory
         self._tail = tail
-        self._at: _Segment | None = None
-        self._file: int | None = None
+        self._at = _UNKNOWN
+        self._file = _CLOSED
         self._rest = b""
         self._parts: list[bytes] = []
         self._time = "1970-01-01T00:00:00.000000000Z"
@@ -52,7 +55,9 @@ class ContainerLog:
         """
         if last is None:
             return
-        self._at = self._at or self._find_first_segment(last)
+        if self._at == _UNKNOWN:
+            of_run = (each for each in self._list_segments() if each[0] == last)
+            self._at = min(of_run, default=(last, 0))
         if self._tail is None:
             yield from self._iter_new_batches(last)
             return
@@ -65,24 +70,21 @@ class ContainerLog:
 
     def _iter_new_batches(self, last: int) -> Iterator[Sequence[LogLine]]:
         while self._open_segment(last):
-            data = self._read_chunk()
+            data = os.read(self._file, _CHUNK)
             later = () if data else self._list_later_segments(last)
             # Read again: lines may have been written before the next segment began.
-            if later and not (data := self._read_chunk()):
+            if later and not (data := os.read(self._file, _CHUNK)):
                 yield from self._end_segment(later[0])
             elif data:
                 yield self._parse_lines(data)
             else:
                 return
 
-    def _find_first_segment(self, run: int) -> _Segment:
-        return min((each for each in self._list_segments() if each[0] == run), default=(run, 0))
-
     def close(self) -> None:
         """Close the file of the log segment that is being read, if one is open."""
-        if self._file is not None:
+        if self._file != _CLOSED:
             os.close(self._file)
-            self._file = None
+            self._file = _CLOSED
 
     def _parse_lines(self, data: bytes) -> Sequence[LogLine]:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -103,13 +105,13 @@ class ContainerLog:
         """Yield the incomplete last line, unless it may continue in `following`, the next segment to read."""
         if self._rest:
             yield self._parse_lines(b"\n")
-        if self._parts and self._at is not None and following[0] != self._at[0]:
+        if self._parts and following[0] != self._at[0]:
             yield self._parse_lines(b"\n")
         self.close()
         self._at = following
 
     def _open_segment(self, last: int) -> bool:
-        while self._file is None and self._at is not None:
+        while self._file == _CLOSED:
             try:
                 self._file = files.open_regular(str(self._directory / format_log_name(*self._at)))
             except OSError as error:
@@ -122,11 +124,8 @@ class ContainerLog:
                 self._at = later[0]
         return True
 
-    def _read_chunk(self) -> bytes:
-        return os.read(self._file, _CHUNK) if self._file is not None else b""
-
     def _list_later_segments(self, last: int) -> Sequence[_Segment]:
-        return [each for each in self._list_segments() if (self._at or (0, 0)) < each <= (last, _LAST)]
+        return [each for each in self._list_segments() if self._at < each <= (last, _LAST)]
 
     def _list_segments(self) -> Sequence[_Segment]:
         found = (_NAME.fullmatch(path.name) for path in self._directory.glob("*.log"))

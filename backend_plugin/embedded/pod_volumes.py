@@ -59,27 +59,25 @@ class MountPaths:
     """The directories of this machine for paths of a container."""
 
     directories: Mapping[str, str]
-    pattern: re.Pattern[str] | None
+    pattern: re.Pattern[str]
 
     @classmethod
     def from_directories(cls, directories: Mapping[str, str]) -> "MountPaths":
         """Build an instance from directories by container path. Of nested paths, the longest one applies."""
         ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
-        if not ordered:
-            return cls(directories, None)
         # A match starts at the beginning of a path or after the `://` of a URL, and ends at the end of a
         # name. The slash comes first in the pattern, because the search for it is fast.
-        names = "|".join(re.escape(each.removeprefix("/")) for each in ordered)
+        names = "|".join(re.escape(each.removeprefix("/")) for each in ordered) or "(?!)"
         pattern = rf"/(?:(?<![\w./\-]/)|(?<=:///))(?:{names})(?![\w\-]|\.[\w\-])"
         return cls(directories, re.compile(pattern))
 
     def rewrite(self, value: str) -> str:
         """Replace every mapped path in a text by its directory on this machine."""
-        return self.pattern.sub(lambda match: self.directories[match[0]], value) if self.pattern else value
+        return self.pattern.sub(lambda match: self.directories[match[0]], value)
 
     def has_path(self, path: str) -> bool:
         """True if `path` is a mapped path or below one."""
-        return self.pattern is not None and self.pattern.match(path) is not None
+        return self.pattern.match(path) is not None
 
 
 def build_mounts(container: Manifest, root: str) -> Mapping[str, str]:
