@@ -59,14 +59,9 @@ def plan(
         kind = dialect_selection.select_dialect(settings.kfpytorch, job, capabilities)
         dialect, capabilities = kind.dialect, capabilities.for_dialect(kind.dialect)
         chosen = select_gang(settings, job, dialect, capabilities)
-        problems.extend(
-            [
-                *kind.problems,
-                *chosen.problems,
-                *gang_options.check_gang_options(job, chosen.gang, dialect),
-                *gang_options.check_topology(job, chosen.gang),
-            ]
-        )
+        problems.extend([*kind.problems, *chosen.problems])
+        problems.extend(gang_options.check_gang_options(job, chosen.gang, dialect))
+        problems.extend(gang_options.check_topology(job, chosen.gang))
         request = PodRequest(
             template=template, run=run, settings=settings, dialect=dialect, pod_templates=pod_templates
         )

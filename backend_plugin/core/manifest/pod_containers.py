@@ -173,14 +173,11 @@ def _build_entries(values: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _build_sources(settings: Settings) -> list[dict[str, Any]]:
-    return [
-        {kind: {"name": name, "optional": True}}
-        for kind, names in (
-            ("secretRef", settings.default_env_from_secrets),
-            ("configMapRef", settings.default_env_from_configmaps),
-        )
-        for name in names
-    ]
+    names = {
+        "secretRef": settings.default_env_from_secrets,
+        "configMapRef": settings.default_env_from_configmaps,
+    }
+    return [{kind: {"name": name, "optional": True}} for kind in names for name in names[kind]]
 
 
 # ---- shared memory

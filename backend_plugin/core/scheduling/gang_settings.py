@@ -73,7 +73,8 @@ class GangSettings:
 
     @property
     def parts(self) -> "Iterator[tuple[str, GangSettings]]":
-        """Yield path and settings of each namespace, project and scheduler that has its own settings."""
+        """Yield path and settings: the general ones, then those of each namespace, project and scheduler."""
+        yield PATH, self
         for name in PARTS:
             for key, part in getattr(self, name).items():
                 yield f"{PATH}.{name.replace('_', '-')}.{key}", part
@@ -90,8 +91,8 @@ class GangSettings:
         It does so for a TrainJob even with the setting ``pod-groups-by: operator``, because Kubeflow Trainer
         creates no pod group.
         """
-        is_possible = any(each.companion is not None for each in self.adapters.values())
-        return self.scheduler == AUTO or is_possible or any(part.can_create_groups for _, part in self.parts)
+        adapters = [each for _, part in self.parts for each in part.adapters.values()]
+        return self.needs_detection or any(each.companion is not None for each in adapters)
 
     def without_operator_groups(self) -> "GangSettings":
         """Return these settings with `BACKEND` instead of `OPERATOR` as the creator of pod groups.
@@ -108,12 +109,12 @@ class GangSettings:
     @property
     def needs_detection(self) -> bool:
         """True if the scheduler of a job may depend on the capabilities of the cluster."""
-        return self.scheduler == AUTO or any(part.needs_detection for _, part in self.parts)
+        return any(part.scheduler == AUTO for _, part in self.parts)
 
     @property
     def is_unconfigured(self) -> bool:
         """True if no job can have a gang scheduler, so that the cluster need not be examined."""
-        return self.scheduler == NONE and all(part.is_unconfigured for _, part in self.parts)
+        return all(part.scheduler == NONE for _, part in self.parts)
 
 
 def read(section: Mapping[str, Any]) -> GangSettings:
@@ -141,7 +142,7 @@ def read(section: Mapping[str, Any]) -> GangSettings:
 
 def check_settings(settings: GangSettings) -> Iterator[Problem]:
     """Yield a problem for each invalid value of the section."""
-    for path, part in ((PATH, settings), *settings.parts):
+    for path, part in settings.parts:
         yield from _check_part(part, path)
     for key in settings.by_project:
         if key.count("/") != 1 or not all(key.split("/")):

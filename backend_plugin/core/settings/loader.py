@@ -178,16 +178,10 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
     # Flyte also uses an empty value if its environment does not have the variable.
     for name, source in fields.pop("default_env_vars_from_env", {}).items():
         fields.setdefault("default_env_vars", {})[name] = environment.get(source, "")
-    return Settings(
-        **fields,
-        judging=JudgingSettings(**judging),
-        logs=LogLinkSettings(**engine.convert_to_fields(plugin.pop("logs", {}))),
-        kfpytorch=_build_plugin_settings(
-            engine.convert_to_fields(plugin),
-            fields.get("gpu_resource_name", Settings().gpu_resource_name),
-            gang,
-        ),
-    )
+    logs = LogLinkSettings(**engine.convert_to_fields(plugin.pop("logs", {})))
+    gpu = fields.get("gpu_resource_name", Settings().gpu_resource_name)
+    ours = _build_plugin_settings(engine.convert_to_fields(plugin), gpu, gang)
+    return Settings(**fields, judging=JudgingSettings(**judging), logs=logs, kfpytorch=ours)
 
 
 def _convert_gang(section: Mapping[str, Any]) -> dict[str, Any]:
