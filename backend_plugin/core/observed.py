@@ -183,6 +183,14 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return None if container is None else container.ended
 
     @property
+    def run_start(self) -> datetime | None:
+        """The start of the trainer container's present run, or of its last one; None if unknown."""
+        container = self.primary
+        if container is None:
+            return None
+        return container.ended.started if container.ended else container.running_since
+
+    @property
     def is_bound(self) -> bool:
         """True if the pod is bound to a Kubernetes node."""
         return bool(self.node) or (self.scheduled is not None and self.scheduled.true)

@@ -150,10 +150,7 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
-    container, began = pod.primary, None
-    if container is not None:
-        began = container.ended.started if container.ended else container.running_since
-    began = began or pod.started or pod.created
+    container, began = pod.primary, pod.run_start or pod.started or pod.created
     again = container is not None and (container.restarts > 0 or container.last is not None)
     if began is None or file.at is None:
         return again

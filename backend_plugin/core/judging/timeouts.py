@@ -74,7 +74,7 @@ def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) ->
     operator, waited = get_dialect(status.job.dialect).operator, messages.format_duration(limit)
     text = f"no operator has handled the job for {waited}: is the {operator} running?"
     remedy = "check its pod in the namespace of the operator, and the log of that pod"
-    return build_failure(Cause.SYSTEM_ERROR, "OperatorTimeout", messages.join_lines(text, remedy))
+    return build_failure(Cause.SYSTEM_ERROR, "OperatorTimeout", text, remedy)
 
 
 def _check_start(status: JobStatus, judging: JudgingSettings, now: datetime) -> Verdict | None:
@@ -139,9 +139,7 @@ def _build_timeout_failure(wait: PendingReason, limit: timedelta) -> Verdict:
     text = messages.format_pending(wait)
     if limit or not wait.never:
         text = f"{text} (given up after {messages.format_duration(limit)})"
-    return build_failure(
-        wait.cause, wait.reason or "Pending", messages.join_lines(text, messages.select_remedy(wait))
-    )
+    return build_failure(wait.cause, wait.reason or "Pending", text, messages.select_remedy(wait))
 
 
 def _check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
@@ -154,7 +152,7 @@ def _check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> 
         return None
     text = f"it ran for longer than its deadline of {messages.format_duration(limit)} allows"
     remedy = "raise the deadline, or save checkpoints and resume from them"
-    return build_failure(Cause.USER_ERROR, "DeadlineExceeded", messages.join_lines(text, remedy))
+    return build_failure(Cause.USER_ERROR, "DeadlineExceeded", text, remedy)
 
 
 def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:

@@ -84,11 +84,14 @@ def is_retryable(cause: Cause) -> bool:
             assert_never(cause)
 
 
-def build_failure(cause: Cause, reason: str, message: str, *, recoverable: bool = False) -> Verdict:
-    """Return the verdict on a failed attempt, retryable if `cause` is, or if `recoverable` is true."""
+def build_failure(cause: Cause, reason: str, *lines: str, recoverable: bool = False) -> Verdict:
+    """Return the verdict on a failed attempt, retryable if `cause` is, or if `recoverable` is true.
+
+    Its message has these lines without the empty ones.
+    """
     return Verdict(
         phase=Phase.RETRYABLE_FAILED if recoverable or is_retryable(cause) else Phase.FAILED,
         reason=reason,
-        message=messages.shorten_message(message),
+        message=messages.shorten_message(messages.join_lines(*lines)),
         cause=cause,
     )

@@ -82,8 +82,8 @@ def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
     condition, termination = status.condition or _UNREPORTED, status.root_cause
     is_overdue = "active longer than specified deadline" in condition.message
     if is_overdue and (termination is None or termination.failure.stopped):
-        text = f"it ran for longer than its deadline allows\n{condition.message}"
-        return build_failure(Cause.USER_ERROR, "DeadlineExceeded", text)
+        text = "it ran for longer than its deadline allows"
+        return build_failure(Cause.USER_ERROR, "DeadlineExceeded", text, condition.message)
     if termination is not None:
         return _judge_root_cause(status, termination, "")
     return _judge_unexplained_failure(status, condition, now)
@@ -98,17 +98,15 @@ def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: dat
         return build_failure(
             Cause.SYSTEM_ERROR,
             "BackoffLimitExceeded",
-            messages.join_lines(
-                "it failed more often than its backoff limit allows, and its pods are gone",
-                message,
-                messages.format_unused_outputs(status),
-                "to see the first failure, use restart policy Never or no backoff limit",
-            ),
+            "it failed more often than its backoff limit allows, and its pods are gone",
+            message,
+            messages.format_unused_outputs(status),
+            "to see the first failure, use restart policy Never or no backoff limit",
         )
     if status.job is not None and status.job.unfinished:
         # The operator would continue the job, so its pods exist and show no reason.
-        text = messages.join_lines(message, messages.get_remedy(Cause.PREEMPTED))
-        return build_failure(Cause.PREEMPTED, condition.reason, text)
+        remedy = messages.get_remedy(Cause.PREEMPTED)
+        return build_failure(Cause.PREEMPTED, condition.reason, message, remedy)
     # If a pod is gone or being deleted, no further state is expected.
     is_complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
     may_end = is_complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
@@ -118,13 +116,11 @@ def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: dat
     return build_failure(
         Cause.SYSTEM_ERROR,
         condition.reason or "Failed",
-        messages.join_lines(
-            "the job failed, and the pods that could show the reason no longer exist",
-            message,
-            messages.format_missing_pods(status),
-            messages.format_unused_outputs(status),
-            messages.get_remedy(Cause.SYSTEM_ERROR),
-        ),
+        "the job failed, and the pods that could show the reason no longer exist",
+        message,
+        messages.format_missing_pods(status),
+        messages.format_unused_outputs(status),
+        messages.get_remedy(Cause.SYSTEM_ERROR),
     )
 
 
@@ -138,10 +134,8 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
     return build_failure(
         Cause.SYSTEM_ERROR,
         messages.STATES[status.state],
-        messages.join_lines(
-            f"the job {messages.DELETION[status.state]} before it ended, and not by Flyte",
-            "find out what deleted it: a user, a cleanup of the namespace or a time to live",
-        ),
+        f"the job {messages.DELETION[status.state]} before it ended, and not by Flyte",
+        "find out what deleted it: a user, a cleanup of the namespace or a time to live",
     )
 
 

@@ -5,7 +5,7 @@ nodes were restarted more often than the limits for failures and disruptions all
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -40,8 +40,10 @@ def interpret(observed: Observed) -> Observed:
     job = observed.job
     if job is None:
         return observed
-    nodes = _select_current([pod for pod in observed.pods if pod.role == ROLE and not pod.place])
-    loading = _select_initializers(job, observed.pods) if job.initializers else ()
+    replicas = [pod for pod in observed.pods if not pod.place]
+    nodes = _select_current([pod for pod in replicas if pod.role == ROLE])
+    by_role = ([pod for pod in replicas if pod.role == role] for role in job.initializers)
+    loading = [pod for pods in by_role for pod in _select_current(pods)]
     return structs.replace(
         observed,
         job=_with_course(job, nodes, observed.events),
@@ -77,11 +79,6 @@ def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFi
         return files
     writers = [(file, parse_replica_name(file.worker).rpartition("-")[2]) for file in files]
     return tuple(file for file, node in writers if not node.isdecimal() or contains_index(indexes, int(node)))
-
-
-def _select_initializers(job: Job, pods: Sequence[Pod]) -> Sequence[Pod]:
-    roles = ([pod for pod in pods if pod.role == role and not pod.place] for role in job.initializers)
-    return [pod for each in roles for pod in _select_current(each)]
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
@@ -137,9 +134,8 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
     """Yield Running if a present pod of a node has started, or Restarting if only earlier pods have."""
     if any(pod.phase in _STARTED for pod in nodes):
-        yield Condition(
-            type=job_conditions.RUNNING, true=True, since=min(_iter_times(_find_start, nodes), default=None)
-        )
+        since = min(filter(None, [pod.run_start for pod in nodes]), default=None)
+        yield Condition(type=job_conditions.RUNNING, true=True, since=since)
     elif _has_restarted(job, nodes, events) or _has_lost_nodes(job, nodes, events):
         yield Condition(type=job_conditions.RESTARTING, true=True, since=_find_creation(nodes))
 
@@ -168,26 +164,13 @@ def _derive_end(job: Job, nodes: Sequence[Pod]) -> Iterator[Condition]:
     attempt = max((pod.attempt for pod in nodes), default=0)
     most = math.inf if limits.max_disruptions is None else limits.max_restarts + limits.max_disruptions
     if ended is not None:
+        kind, reason = job_conditions.SUCCEEDED, "NodesSucceeded"
         message = "all nodes of the training have succeeded"
-        yield Condition(
-            type=job_conditions.SUCCEEDED, true=True, reason="NodesSucceeded", message=message, since=ended
-        )
+        yield Condition(type=kind, true=True, reason=reason, message=message, since=ended)
     elif job.end_condition is None and not limits.named_runtime and attempt > most:
+        kind, reason = job_conditions.FAILED, "DisruptionLimitExceeded"
         message = f"all nodes were restarted {attempt} times, after failures and disruptions"
-        yield Condition(
-            type=job_conditions.FAILED,
-            true=True,
-            reason="DisruptionLimitExceeded",
-            message=message,
-            since=_find_creation(nodes),
-        )
-
-
-def _find_start(pod: Pod) -> datetime | None:
-    container = pod.primary
-    if container is None:
-        return None
-    return container.running_since or (container.ended.started if container.ended else None)
+        yield Condition(type=kind, true=True, reason=reason, message=message, since=_find_creation(nodes))
 
 
 def _find_creation(nodes: Iterable[Pod]) -> datetime | None:
@@ -201,17 +184,8 @@ def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
     Nodes that start later use the released resources, but cannot join the training any more.
     """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]
-    ends = [*_iter_times(_find_end, done)]
+    ends = [*filter(None, [pod.termination.finished for pod in done if pod.termination is not None])]
     if len(done) < least or not ends:
         return None
-    rest = (pod for pod in nodes if pod.phase != "Succeeded")
-    return max(ends) if min(ends) < min(_iter_times(_find_start, rest), default=_NEVER) else None
-
-
-def _iter_times(find: Callable[[Pod], datetime | None], pods: Iterable[Pod]) -> Iterator[datetime]:
-    return filter(None, map(find, pods))
-
-
-def _find_end(pod: Pod) -> datetime | None:
-    ended = pod.primary.ended if pod.primary is not None else None
-    return ended.finished if ended is not None else None
+    starts = [pod.run_start for pod in nodes if pod.phase != "Succeeded"]
+    return max(ends) if min(ends) < min(filter(None, starts), default=_NEVER) else None
