@@ -7,6 +7,9 @@ import msgspec
 
 from kfpytorch_common.frameworks import TORCH
 
+DISRUPTION: Final = "DisruptionTarget"
+"""The type of the condition that a pod gets before the cluster removes it, for example for a preemption."""
+
 
 class PodFailureRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for failed pods of a TrainJob, with exit codes or pod conditions."""
@@ -66,7 +69,7 @@ class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
     sources: Mapping[str, DataSource] = msgspec.field(default_factory=dict)
     """The data set and the model, under the keys of `kfpytorch_common.data_sources.PATHS`."""
-    storage: DataStorage | None = None
-    """The volume for the data set and the model; None if there are neither, or if `runtime` provides it."""
+    storage: DataStorage = DataStorage()
+    """The volume for the data set and the model; empty if there are neither, or if `runtime` provides it."""
     framework: str = TORCH
     topology: Topology | None = None

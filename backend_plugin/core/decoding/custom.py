@@ -13,7 +13,7 @@ from flyteidl.plugins.kubeflow import pytorch_pb2 as version_1
 from msgspec.structs import replace
 
 from backend_plugin.core import protojson
-from backend_plugin.core.decoding import extension, replica_specs, train_job_policies
+from backend_plugin.core.decoding import extension, replica_specs, train_job_checks
 from backend_plugin.core.errors import CUSTOM_BYTES, InvalidTask, Problem, check_size
 from backend_plugin.core.job import (
     Attempt,
@@ -75,7 +75,7 @@ def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> Tra
     problems += replica_specs.check_gang(extended.gang, replicas, config, framework)
     problems += replica_specs.check_mpi(options, replicas)
     problems += replica_specs.check_max_restarts(options, groups, parsed.run_policy)
-    problems += train_job_policies.check_policies(options, replicas, elastic=elastic is not None)
+    problems += train_job_checks.check_policies(options, replicas, elastic=elastic is not None)
     if config is not None and ReplicaRole.MASTER in extended.roles:
         path, message = f"custom.{extension.KEY}.master", "an elastic job has no master"
         problems.append(build_problem(path, "{...}", message, "set it for the worker"))

@@ -6,15 +6,21 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import Message
 
-from backend_plugin.core.decoding import data_sources
-from backend_plugin.core.decoding.data_sources import check_name
+from backend_plugin.core.decoding.train_job_checks import check_name, check_sources
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import GangOptions, Placement, ReplicaRole
 from backend_plugin.core.package_installation import check_packages
 from backend_plugin.core.protojson import build_problem, check_choice, decode_struct, parse_message
-from backend_plugin.core.train_job_options import DataStorage, PodFailureRule, Topology, TrainJobOptions
+from backend_plugin.core.train_job_options import (
+    DataSource,
+    DataStorage,
+    PodFailureRule,
+    Topology,
+    TrainJobOptions,
+)
 from backend_plugin.core.values import JsonValue
 from kfpytorch_common import labels
+from kfpytorch_common.data_sources import PATHS
 from kfpytorch_common.frameworks import FRAMEWORKS, TORCH
 from kfpytorch_idl.v1 import task_pb2
 
@@ -62,6 +68,7 @@ def decode(value: JsonValue, problems: list[Problem]) -> Extension:
 
 def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
     parts = _read_set_fields(message)
+    sources = {kind: parts[kind] for kind in PATHS if kind in parts}
     return TrainJobOptions(
         runtime=parts.get("runtime"),
         runtime_kind=parts.get("runtime_kind"),
@@ -78,8 +85,11 @@ def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
             )
             for rule in message.pod_failure_policy
         ),
-        sources=data_sources.decode_sources(message),
-        storage=DataStorage(**_read_set_fields(message.storage)) if "storage" in parts else None,
+        sources={
+            kind: DataSource(uri=source.uri, secret=source.secret or None, env=dict(source.env))
+            for kind, source in sources.items()
+        },
+        storage=DataStorage(**_read_set_fields(message.storage)),
         framework=message.framework or TORCH,
     )
 
@@ -111,7 +121,7 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
             yield from _check_toleration(toleration, f"{_PATH}.{name}.tolerations[{index}]")
     yield from _check_gang(message.gang)
     yield from _check_train_job(message.train_job)
-    yield from data_sources.check(message.train_job, f"{_PATH}.trainJob")
+    yield from check_sources(message.train_job, f"{_PATH}.trainJob")
 
 
 def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:

@@ -15,7 +15,7 @@ from backend_plugin.core.job import ReplicaRole, TrainingJob
 from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_mapping, get_mappings
-from backend_plugin.core.train_job_options import DataSource, DataStorage
+from backend_plugin.core.train_job_options import DISRUPTION, DataSource
 from backend_plugin.core.values import JsonValue, Manifest, omit_empty, pick_fields
 from kfpytorch_common.data_sources import PATHS, WORKSPACE
 
@@ -26,7 +26,7 @@ _OF_POD: Final = (
     *("runtimeClassName", "dnsPolicy", "dnsConfig"),
 )
 """The fields of a node's pod spec that an initializer copies, to have the same identity and placement."""
-_DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
+_DISRUPTED: Final = [{"type": DISRUPTION, "status": "True"}]
 
 
 def build_field(job: TrainingJob) -> Manifest:
@@ -127,16 +127,12 @@ def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
     return {**spec, "containers": containers, **_build_volumes(job, get_mappings(spec, "volumes"))}
 
 
-def _get_storage(job: TrainingJob) -> DataStorage:
-    return job.train_options.storage or DataStorage()
-
-
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
     """Return the field `volumes` of a pod: `others`, and the volume of the claim that the author names.
 
     If the author names no claim, JobSet creates one and adds its volume.
     """
-    claim = _get_storage(job).claim
+    claim = job.train_options.storage.claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return omit_empty({"volumes": [*others, *own]})
 
@@ -146,7 +142,7 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
 
     The result is {} if the job has no initializers, or if the author names an existing claim.
     """
-    storage = _get_storage(job)
+    storage = job.train_options.storage
     if not job.sources or storage.claim:
         return {}
     (group,) = job.groups

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from backend_plugin.core.decoding.train_job_policies import DISRUPTION
 from backend_plugin.core.dialects.trainjob.initializers import build_initializer_rules
 from backend_plugin.core.dialects.trainjob.resource import CONTAINER
 from backend_plugin.core.job import TrainingJob
-from backend_plugin.core.train_job_options import PodFailureRule
+from backend_plugin.core.train_job_options import DISRUPTION, PodFailureRule
 from backend_plugin.core.values import JsonValue, Manifest
 
 _FAIL_JOB: Final = "FailJob"
