@@ -7,13 +7,15 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kfpytorch_common import loaded_modules
 from kfpytorch_common.forkserver import messages
-from kfpytorch_common.polling import poll_readable
 
+# Seconds; `wait` does not accept more than 24 days.
+_LONGEST_WAIT: Final = 86_400.0
 _GONE = "the process that starts the workers is gone; it may have been killed for lack of memory"
 
 
@@ -122,9 +124,9 @@ class Client:
         Raises:
             ForkServerGone: The server ended.
         """
-        while not self._exits and poll_readable([self._sock.fileno()], timeout):
+        while not self._exits and wait([self._sock], min(timeout, _LONGEST_WAIT)):
             self._receive()
-        while poll_readable([self._sock.fileno()], 0):
+        while wait([self._sock], 0):
             self._receive()
         exits, self._exits = self._exits, []
         return exits

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import sys
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TextIO
 
 from flytekitplugins.kfpytorch.worker import output_slots
 from flytekitplugins.kfpytorch.worker.output_slots import KEPT, OutputSlot, OutputStream
 from kfpytorch_common.output_lines import format_plain, with_prefix
-from kfpytorch_common.polling import poll_readable
 
 
 class Console:
@@ -41,8 +41,7 @@ class Console:
         shows_terminal = not self._all_ranks and sys.stdout is not None and sys.stdout.isatty()
         has_terminal = interactive and shows_terminal
         open_streams = output_slots.open_terminal if has_terminal else output_slots.open_pipes
-        streams, slot.ends = open_streams(slot)
-        self._streams |= {stream.fd: stream for stream in streams}
+        self._streams |= {stream.fd: stream for stream in open_streams(slot)}
         return slot
 
     def set_rank(self, number: int, rank: int) -> None:
@@ -117,7 +116,7 @@ class Console:
         """Read the remaining output of the processes, after all have ended, and close the streams."""
         for fd in list(self._streams):
             while fd in self._streams:
-                if poll_readable([fd], 0):
+                if wait([fd], 0):
                     self.read_available(fd)
                 else:
                     self._close_stream(self._streams[fd])

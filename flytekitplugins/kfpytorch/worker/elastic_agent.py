@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,31 +46,24 @@ _NO_SLEEP: Final = 1e-6
 _OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
 
 
-@dataclass(frozen=True)
-class AgentSpec:
-    """The node of this agent and the settings of its workers."""
-
-    directory: str
-    """The directory of the node: its settings, its outcome, and a subdirectory for each worker."""
-    places: list[dict[str, Any]]
-    """The fields of a `replica.WorkerContext` for each local rank."""
-
-
 def main(start: "ChildStart") -> int:
-    """Run the agent of one node, in a child of the fork server, and return its exit code."""
-    node = AgentSpec(**start.args)
-    directory = Path(node.directory)
+    """Run the agent of one node, in a child of the fork server, and return its exit code.
+
+    The arguments in `start` are the ``directory`` of the node, with its settings, its outcome and a
+    subdirectory for each worker, and ``places``, the fields of a `replica.WorkerContext` for each local rank.
+    """
+    directory = Path(start.args["directory"])
     settings = (directory / launch_settings.FILE_NAME).read_bytes()
     launch: launch_settings.ElasticLaunchConfig = pickle.loads(settings)  # noqa: S301 - from our caller.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _raise_signal)
     with torch_adaptations.keep_stores_on_loopback():
-        outcome = catch(lambda: _run_agent(launch, node, start))
+        outcome = catch(lambda: _run_agent(launch, start))
     if not isinstance(outcome, Caught):
         return EXIT_FAILED if outcome else 0
     if isinstance(outcome.error, SignalException):
         return 128 + outcome.error.sigval
-    agent = failure_file.read_identity(node.places[0]["replica"])
+    agent = failure_file.read_identity(start.args["places"][0]["replica"])
     failure_file.write_failure(directory, outcome.error, agent, recoverable=False)
     return EXIT_RENDEZVOUS
 
@@ -88,9 +80,7 @@ def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> launcher
     return launcher.LaunchConfig(**settings, logs_specs=DefaultLogsSpecs(log_dir=os.devnull))
 
 
-def _run_agent(
-    launch: launch_settings.ElasticLaunchConfig, node: AgentSpec, start: "ChildStart"
-) -> list[Failure]:
+def _run_agent(launch: launch_settings.ElasticLaunchConfig, start: "ChildStart") -> list[Failure]:
     if launch.on_one_machine:
         torch_rendezvous.remove_delays()
     config = build_launch_config(launch)
@@ -104,7 +94,7 @@ def _run_agent(
         monitor_interval=_NO_SLEEP,
         local_addr=config.local_addr,
     )
-    agent = _Agent(spec, launch, node, start)
+    agent = _Agent(spec, launch, start)
     is_left_open = False
     try:
         agent.run()
@@ -120,25 +110,22 @@ def _run_agent(
     finally:
         if not is_left_open:
             rendezvous.shutdown()
-        failure_file.write_terminations(Path(node.directory), agent.failures, agent.list_ended(failed=False))
+        directory = Path(start.args["directory"])
+        failure_file.write_terminations(directory, agent.failures, agent.list_ended(failed=False))
     return agent.failures
 
 
 class _Agent(api.SimpleElasticAgent):
     def __init__(
-        self,
-        spec: api.WorkerSpec,
-        launch: launch_settings.ElasticLaunchConfig,
-        node: AgentSpec,
-        start: "ChildStart",
+        self, spec: api.WorkerSpec, launch: launch_settings.ElasticLaunchConfig, start: "ChildStart"
     ) -> None:
         super().__init__(spec, exit_barrier_timeout=300)
         assert start.server is not None  # noqa: S101 - an agent is started with `serve`.
         self._launch = launch
-        self._node = node
+        self._directory, self._places = start.args["directory"], start.args["places"]
         self._group = ProcessGroup(Client(start.server), launch.shutdown_timeout)
         self._events, *self._streams = start.fds
-        self._send_event = replica.build_event_sender(self._events, node.places[0]["slot"])
+        self._send_event = replica.build_event_sender(self._events, self._places[0]["slot"])
         self._rounds = 0
         self._generation = 0
         self.failures: list[Failure] = []
@@ -166,11 +153,11 @@ class _Agent(api.SimpleElasticAgent):
         }
 
     def _start_worker(self, worker: api.Worker, env: Mapping[str, str]) -> SupervisedProcess:
-        place, first = self._node.places[worker.local_rank], 3 * worker.local_rank
+        place, first = self._places[worker.local_rank], 3 * worker.local_rank
         process = ProcessSpec(
             name=place["replica"],
             target="flytekitplugins.kfpytorch.worker.replica:main",
-            args={**place, "directory": f"{self._node.directory}/{worker.local_rank}.{self._rounds}"},
+            args={**place, "directory": f"{self._directory}/{worker.local_rank}.{self._rounds}"},
             env={**os.environ, **env},
             streams=self._streams[first : first + 3],
         )

@@ -89,30 +89,28 @@ class OutputSlot:
         return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
 
 
-def open_pipes(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create pipes for the output of the process of `slot`.
+def open_pipes(slot: OutputSlot) -> list[OutputStream]:
+    """Create pipes for the output of the process of `slot`, and return the streams that read from them.
 
-    Return the streams that read from the pipes, and the descriptors for the standard input, output and error
-    of the process. The standard input is empty.
+    The standard input of the process is empty.
     """
     streams = []
-    ends = [os.open(os.devnull, os.O_RDONLY)]
+    slot.ends = [os.open(os.devnull, os.O_RDONLY)]
     for is_error in (False, True):
         reader, writer = os.pipe()
         with contextlib.suppress(OSError):  # A larger pipe is faster, but not required.
             fcntl.fcntl(reader, _F_SETPIPE_SZ, CHUNK)
         os.set_blocking(reader, False)
         streams.append(OutputStream(slot, reader, is_error))
-        ends.append(writer)
-    return streams, ends
+        slot.ends.append(writer)
+    return streams
 
 
-def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
-    """Create a pseudo-terminal for the process of `slot`.
+def open_terminal(slot: OutputSlot) -> list[OutputStream]:
+    """Create a pseudo-terminal for the process of `slot`, and return the one stream that reads its output.
 
-    Return a list with the one stream that reads the output of the process, and the descriptors for its
-    standard input, output and error. The pseudo-terminal is narrower than the user's terminal, because that
-    shows the prefix ``[r0]`` before each line.
+    The pseudo-terminal is narrower than the user's terminal, because that shows the prefix ``[r0]`` before
+    each line.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)
@@ -125,5 +123,5 @@ def open_terminal(slot: OutputSlot) -> tuple[list[OutputStream], list[int]]:
     os.set_blocking(master, False)
     stream = OutputStream(slot, master, is_error=False, terminal=TerminalLines(b"[r0] "))
     reader, slot.answers = os.pipe()
-    slot.terminal = True
-    return [stream], [reader, slave, os.dup(slave)]
+    slot.terminal, slot.ends = True, [reader, slave, os.dup(slave)]
+    return [stream]

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from flytekitplugins.kfpytorch.worker import failure_file
 from flytekitplugins.kfpytorch.worker.console import Console
@@ -19,7 +20,6 @@ from flytekitplugins.kfpytorch.worker.process_group import ProcessGroup, Process
 from kfpytorch_common.deferred_signals import DeferredSignals, Handler, defer_signals
 from kfpytorch_common.forkserver.child import ASK_WHERE
 from kfpytorch_common.forkserver.client import ForkServerGone
-from kfpytorch_common.polling import poll_readable
 
 
 class SigtermReceived(SystemExit):
@@ -127,7 +127,7 @@ class ProcessSupervisor:
             self._positions.reply([f"process {os.getpid()}{logs}", *self._request_positions()])
 
     def _poll_events(self, timeout: float) -> None:
-        for fd in poll_readable([*self._handlers, *self.console.list_readable()], timeout):
+        for fd in cast("list[int]", wait([*self._handlers, *self.console.list_readable()], timeout)):
             if fd in self._handlers:
                 self._handlers[fd]()
             else:

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfpytorch_common.deferred_signals import defer_signals
-from kfpytorch_common.forkserver import messages
-from kfpytorch_common.polling import poll_readable
+from kfpytorch_common.forkserver import client, messages
 
 
 @pytest.fixture
@@ -84,27 +83,26 @@ def test_signals_are_not_deferred_in_another_thread(count_signals: list[int]) ->
 
 
 @pytest.fixture
-def large_pipe() -> Iterator[tuple[int, int]]:
-    """Yield a pipe whose reading end is above 1023."""
+def large_socket() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield a pair of sockets, the first of which has a descriptor above 1023."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
-    small, writer = os.pipe()
-    reader = fcntl.fcntl(small, fcntl.F_DUPFD_CLOEXEC, 1100)
-    os.close(small)
-    yield reader, writer
-    os.close(reader)
+    small, other = socket.socketpair()
+    with small, other, socket.socket(fileno=fcntl.fcntl(small, fcntl.F_DUPFD_CLOEXEC, 1100)) as large:
+        yield large, other
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_descriptor_above_1023_is_readable_with_data_and_at_its_end(large_pipe: tuple[int, int]) -> None:
-    reader, writer = large_pipe
-    assert poll_readable([reader], 0) == []
-    os.write(writer, b"a")
+def test_client_with_a_descriptor_above_1023_waits_for_exits_and_for_the_end(large_socket) -> None:
+    own_end, server_end = large_socket
+    connected = client.Client(own_end)
+    assert connected.wait_for_exits(0) == []
+    messages.send(server_end, {"op": "exited", "child": 0, "code": 7})
     months = 3e6
-    assert poll_readable([reader], months) == [reader]
-    os.read(reader, 1)
-    os.close(writer)
-    assert poll_readable([reader], 8.0) == [reader]
+    assert connected.wait_for_exits(months) == [(0, 7)]
+    server_end.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(client.ForkServerGone):
+        connected.wait_for_exits(8.0)
 
 
 JSON = st.recursive(
