@@ -5,7 +5,7 @@ import sys
 import torch
 from backend_plugin.embedded.resources import GPU
 from e2e.embedded.emulated import job, lines, opened, role
-from flytekitplugins.kfpytorch.worker import machine
+from flytekitplugins.kfpytorch.worker import topology
 
 COUNT = f"{sys.executable} -c 'import torch; print(torch.cuda.device_count())'"
 ADD = f"{sys.executable} -c 'import torch; print(torch.ones(2).cuda().sum().item())'"
@@ -29,5 +29,5 @@ async def test_pod_gets_the_gpus_that_it_requests_and_the_next_one_waits(tmp_pat
 
 
 def test_pod_starts_a_process_for_each_gpu():
-    assert machine.count_pod_processes("gpu", {}) == torch.cuda.device_count()
-    assert machine.count_pod_processes("auto", {}) == torch.cuda.device_count()
+    assert topology.count_pod_processes("gpu", {}) == torch.cuda.device_count()
+    assert topology.count_pod_processes("auto", {}) == torch.cuda.device_count()

@@ -14,7 +14,6 @@ from flytekitplugins.kfpytorch.worker import (
     jax_processes,
     loading,
     local_requirements,
-    machine,
     outcome,
     payloads,
     runtime_info,
@@ -134,7 +133,7 @@ def _report_start_errors(task: Any) -> Iterator[None]:
 def _fit_topology(
     task: Any, requested: tuple[int, int | str], chosen: runtime_info.LocalMode
 ) -> topology.Topology:
-    here = machine.detect_machine(os.environ)
+    here = topology.detect_machine(os.environ)
     nodes, processes = requested
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
     codes = [each for code in loading.list_codes(task.task_function) for each in loading.iter_codes(code)]

@@ -17,7 +17,6 @@ from flytekitplugins.kfpytorch.frameworks import get_framework
 from flytekitplugins.kfpytorch.worker import (
     jax_processes,
     launch_settings,
-    machine,
     outcome,
     payloads,
     run_files,
@@ -228,7 +227,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
         )
     first, total = int(node) * count, int(os.environ["WORLD_SIZE"])
     with open_run(task, inputs, "spawn", in_pod=True) as run:
-        fitted = topology.fit(count, 1, machine.detect_machine(os.environ), count)
+        fitted = topology.fit(count, 1, topology.detect_machine(os.environ), count)
         processes = []
         for index in range(count):
             env = {"OMP_NUM_THREADS": "1", **os.environ, "LOCAL_RANK": str(index)}
@@ -252,7 +251,7 @@ def run_cluster_node(task: Any, inputs: dict[str, Any]) -> Any:
             f"nnodes={config.nnodes!r} needs {task.min_nodes} pods, but their rendezvous endpoint is not set "
             "(PET_RDZV_ENDPOINT, which the training operator sets): is Flyte's pytorch plugin enabled?"
         )
-    processes = machine.count_pod_processes(config.nproc_per_node, os.environ)
+    processes = topology.count_pod_processes(config.nproc_per_node, os.environ)
     with open_run(task, inputs, config.start_method, in_pod=True) as run:
         settings = _build_launch_config(run, task.max_nodes, processes, endpoint or f"{LOOPBACK_ADDRESS}:0")
         env = dict(os.environ)
@@ -335,7 +334,7 @@ def build_env(fitted: topology.Topology, index: int) -> dict[str, str]:
     # Restrict connections to loopback, because the host name of this machine may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ, **runtime_info.NO_AGENT_STORE}
     if "OMP_NUM_THREADS" not in env:
-        env["OMP_NUM_THREADS"] = str(machine.count_processors()) if fitted.ranks == 1 else "1"
+        env["OMP_NUM_THREADS"] = str(topology.count_processors()) if fitted.ranks == 1 else "1"
     if fitted.devices:
         env["CUDA_VISIBLE_DEVICES"] = fitted.devices[index]
     return env

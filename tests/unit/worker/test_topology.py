@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flytekitplugins.kfpytorch.worker import machine
+from flytekitplugins.kfpytorch.worker import topology
 from flytekitplugins.kfpytorch.worker.topology import Machine, NoGpu, count_processes, fit
 
 GIB = 1 << 30
@@ -125,11 +125,11 @@ def test_gpus_are_those_of_the_driver_that_are_visible(tmp_path, monkeypatch, dr
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert machine.list_gpus(env, tmp_path) == expected
+    assert topology.list_gpus(env, tmp_path) == expected
 
 
 def test_this_machine_has_processors_and_memory() -> None:
-    here = machine.detect_machine({"CUDA_VISIBLE_DEVICES": ""})
+    here = topology.detect_machine({"CUDA_VISIBLE_DEVICES": ""})
     assert 1 <= here.processors <= len(os.sched_getaffinity(0))
     assert 0 < here.memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert here.gpus == ()
@@ -144,17 +144,17 @@ JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
         (3, {**JOB, "PET_NPROC_PER_NODE": "8"}, 3),
         ("gpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
         ("cpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
-        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "auto"}, machine.count_processors()),
-        ("cpu", {}, machine.count_processors()),
+        ("cpu", {**JOB, "PET_NPROC_PER_NODE": "auto"}, topology.count_processors()),
+        ("cpu", {}, topology.count_processors()),
     ],
 )
 def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(asked, env, expected) -> None:
-    assert machine.count_pod_processes(asked, env) == expected
+    assert topology.count_pod_processes(asked, env) == expected
 
 
 @pytest.mark.torch
 def test_pod_without_a_gpu_has_a_process_for_each_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert machine.count_pod_processes("auto", {}) == machine.count_processors()
+    assert topology.count_pod_processes("auto", {}) == topology.count_processors()
     with pytest.raises(NoGpu, match="this pod has none; request GPUs"):
-        machine.count_pod_processes("gpu", {})
+        topology.count_pod_processes("gpu", {})
