@@ -9,7 +9,7 @@ AT_ONCE := --numprocesses $(shell cpus=$$(getconf _NPROCESSORS_ONLN); echo $$((c
 	--dist worksteal
 # The tests of structure and documentation, which `make check` runs.
 CHECKS := $(addprefix tests/test_,$(addsuffix .py,architecture documentation documented_commands \
-	generated_pages site wording))
+	generated_pages wording))
 TYPED := flytekitplugins kfpytorch_common backend_plugin setup.py $(wildcard examples benchmarks)
 
 # Write bytecode, because many tests start processes that import the packages.

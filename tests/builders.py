@@ -15,20 +15,11 @@ CONTAINER = {"image": "image:1", "args": ["pyflyte-execute"]}
 
 
 def a_run(**fields: Any) -> Attempt:
-    defaults = {
-        "output_prefix": "s3://bucket/metadata/propeller/project-development-f1/n0/data/0",
-        "project": "project",
-        "domain": "development",
-        "execution": "f1",
-        "node_id": "n0",
-        "attempt": 0,
-        "task_project": "project",
-        "task_domain": "development",
-        "task_name": "module.train",
-        "task_version": "v1",
-        "namespace": "project-development",
-    }
-    return Attempt(**{**defaults, **fields})
+    prefix = "s3://bucket/metadata/propeller/project-development-f1/n0/data/0"
+    node = {"execution": "f1", "node_id": "n0", "attempt": 0, "output_prefix": prefix}
+    place = {"project": "project", "domain": "development", "namespace": "project-development"}
+    task = {"task_project": "project", "task_domain": "development", "task_name": "module.train"}
+    return Attempt(**{**node, **place, **task, "task_version": "v1", **fields})
 
 
 def a_template(custom_fields: Mapping[str, Any], **fields: Any) -> TaskTemplate:

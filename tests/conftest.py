@@ -29,12 +29,7 @@ SOAK_SECONDS = 1200  # The soak profile runs 40 times as many cases.
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--share",
-        default="1/1",
-        metavar="N/M",
-        help="of the tests that are selected every Mth, from the Nth on",
-    )
+    parser.addoption("--share", default="1/1", metavar="N/M", help="every Mth selected test, from the Nth on")
 
 
 def pytest_configure(config):

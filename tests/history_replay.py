@@ -150,7 +150,7 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
     wanted = reconcile(snapshot, upstream=True, order=order)
     try:
         for action in wanted.actions:
-            _act(then, action)
+            act(then, action)
     except RequestRejected:
         then.is_retrying = True
         return then
@@ -160,7 +160,8 @@ def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_l
     return then
 
 
-def _act(world: World, action: Any) -> None:
+def act(world: World, action: Any) -> None:
+    """Do an action of the operator; the world rejects an object that already exists."""
     match action:
         case base.Create({"kind": "Pod"} as manifest):
             world.create_pod(manifest)

@@ -18,12 +18,8 @@ MAGIC = b"k8s\0"
 KINDS = {"Pod": Pod, "PodList": PodList, "Status": Status}
 # Fields that are bytes in our messages and are parsed later.
 TIMES = (
-    "creationTimestamp",
-    "deletionTimestamp",
-    "startTime",
-    "lastTransitionTime",
-    "startedAt",
-    "finishedAt",
+    *("creationTimestamp", "deletionTimestamp", "startTime"),
+    *("lastTransitionTime", "startedAt", "finishedAt"),
 )
 MESSAGES = {
     "typeMeta": TypeMeta,

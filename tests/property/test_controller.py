@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
+from history_replay import act, build_world
 from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.embedded.objects import Key
-from backend_plugin.embedded.operators.base import Create, Delete, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.base import Create, JobSnapshot, ReconcileResult
 from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.
@@ -101,24 +101,6 @@ def run_controller(world: World) -> ReconcileResult:
     return reconcile(JobSnapshot(job=world.job, pods=pods, services=services, now=world.now))
 
 
-def carry_out(world: World, step: ReconcileResult) -> None:
-    """Apply the actions of a step; the world rejects an object that already exists."""
-    for action in step.actions:
-        match action:
-            case Create({"kind": "Pod"} as manifest):
-                world.create_pod(manifest)
-            case Create(manifest):
-                world.create_service(manifest)
-            case Delete(Key("Pod", _, name)):
-                world.delete_pod(name)
-            case Delete(Key("Service", _, name)):
-                world.delete_service(name)
-            case _:
-                world.delete_job()
-    if step.status is not None and world.job is not None:
-        world.put_status(step.status)
-
-
 def passes(world: World) -> Iterator[ReconcileResult]:
     """Yield passes until no action is left."""
     for _ in range(MOST_PASSES):
@@ -131,7 +113,10 @@ def passes(world: World) -> Iterator[ReconcileResult]:
             assert step.wake_at is not None or (later.actions, later.status) == ((), None)
             return
         yield step
-        carry_out(world, step)
+        for action in step.actions:
+            act(world, action)
+        if step.status is not None and world.job is not None:
+            world.put_status(step.status)
     raise AssertionError("it does not come to rest")
 
 
@@ -143,13 +128,7 @@ def ends(world: World):
 
 
 def begun(spec, *, bound: bool) -> World:
-    sent = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "job", "namespace": "ns"},
-        "spec": spec,
-    }
-    world = World(spec=sent, bound=bound)
+    world = build_world({"name": "job", "labels": {}, "annotations": {}, "spec": spec, "bound": bound})
     world.do({"op": "create"})
     assert world.refused == ()
     return world
@@ -182,13 +161,13 @@ def test_active_job_has_a_pod_for_each_replica(spec, data):
     """Check a job that is neither terminal nor suspended, after terminating pods are removed."""
     world = begun(spec, bound=True)
     for _ in range(STEPS):
-        come_to_rest(world)
+        list(passes(world))
         world.do(data.draw(happenings(world)))
     # A failed pod may have to be deleted first.
     for _ in range(2):
-        come_to_rest(world)
+        list(passes(world))
         world.do({"op": "reap"})
-    come_to_rest(world)
+    list(passes(world))
     if world.job is None or ends(world) or is_suspended(world):
         return
     roles = world.job["spec"]["pytorchReplicaSpecs"]
@@ -197,8 +176,3 @@ def test_active_job_has_a_pod_for_each_replica(spec, data):
     }
     assert {name for name, pod in world.pods.items() if not is_terminating(pod)} == places
     assert set(world.services) == places
-
-
-def come_to_rest(world: World) -> None:
-    for _ in passes(world):
-        pass

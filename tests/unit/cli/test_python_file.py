@@ -69,9 +69,8 @@ def test_task_is_found_by_its_variable_name() -> None:
 
 def test_image_spec_is_replaced_and_not_built() -> None:
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
-    template = load(
-        file("specified.py", spec + TASKS.replace("task(task", "task(container_image=SPEC, task"))
-    )
+    tasks = TASKS.replace("task(task", "task(container_image=SPEC, task")
+    template = load(file("specified.py", spec + tasks))
     (container,) = template.k8s_pod.pod_spec["containers"]
     assert container["image"].rpartition("/")[2].startswith("built:")
 
@@ -167,13 +166,7 @@ def test_optional_input_needs_no_value() -> None:
 
 def test_outputs_are_read_without_loading_their_files():
     uri = "file:///store/raw/out.txt"
-    written = ParseDict(
-        {
-            "literals": {
-                "o0": {"scalar": {"blob": {"uri": uri, "metadata": {"type": {}}}}},
-                "o1": {"collection": {"literals": [{"scalar": {"primitive": {"integer": "3"}}}]}},
-            }
-        },
-        LiteralMap(),
-    )
+    file = {"scalar": {"blob": {"uri": uri, "metadata": {"type": {}}}}}
+    numbers = {"collection": {"literals": [{"scalar": {"primitive": {"integer": "3"}}}]}}
+    written = ParseDict({"literals": {"o0": file, "o1": numbers}}, LiteralMap())
     assert python_file.read_outputs(written) == {"o0": uri, "o1": [3]}

@@ -10,10 +10,7 @@ from kfpytorch_common import causes
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
 LOST = "Connection closed by peer [127.0.0.1]:9654. This is typically caused by a remote worker crashing."
-WATCHDOG = (
-    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, "
-    "NumelOut=1, Timeout(ms)=10000) ran for 10037 milliseconds before timing out."
-)
+WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10037 milliseconds before timing out."
 
 
 def failure(exception: str = "", message: str = "", **fields: Any) -> causes.Failure:
@@ -210,12 +207,9 @@ NCCL_ERROR = (
     ("message", "phrase"),
     [
         ("No backend type associated with device type cpu", "move the tensor to the GPU"),
-        (
-            f"{NCCL_ERROR}Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
-            "torch.cuda.set_device()",
-        ),
+        (f"{NCCL_ERROR}Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60", "torch.cuda.set_device()"),
     ],
-)
+)  # fmt: skip
 def test_wrong_use_of_nccl_has_a_remedy(message: str, phrase: str) -> None:
     ended = failure("RuntimeError", message)
     assert causes.classify(ended) is causes.Cause.USER_ERROR

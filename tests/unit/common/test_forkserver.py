@@ -37,9 +37,8 @@ def test_child_gets_all_properties_of_its_spec(caller: ForkCaller, tmp_path: Pat
         argv=["script.py", "--option"],
     )
     with (tmp_path / "input").open() as typed, outputs[0] as out, outputs[1] as error, outputs[2] as report:
-        number, _ = caller.client.start(
-            job, [typed.fileno(), out.fileno(), error.fileno(), report.fileno(), extra]
-        )
+        ends = [*(file.fileno() for file in (typed, out, error, report)), extra]
+        number, _ = caller.client.start(job, ends)
         assert caller.client.wait_for_exits(8.0) == [(number, 0)]
         texts = [Path(file.name).read_text() for file in (out, error)]
         properties = json.loads(Path(report.name).read_text())

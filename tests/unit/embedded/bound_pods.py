@@ -9,13 +9,9 @@ from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 Manifest = dict[str, Any]
 
 LABEL = "training.kubeflow.org/"
+OF_SERVER = {"HOME": "/home/me", "PATH": "/bin"}
 MACHINE = HostInfo(
-    environment={"HOME": "/home/me", "PATH": "/bin"},
-    prefix="/server",
-    loopback="lo",
-    cpus=8,
-    memory=1 << 33,
-    psutil="/packages",
+    environment=OF_SERVER, prefix="/server", loopback="lo", cpus=8, memory=1 << 33, psutil="/packages"
 )
 PATHS = ("/pods/u", "/tmp/u")
 
@@ -33,9 +29,7 @@ def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Ma
     return {"metadata": metadata, "spec": {**defaults, **spec}}
 
 
-def container(
-    *args: str, name: str = "pytorch", env: dict[str, Any] | None = None, **fields: Any
-) -> Manifest:
+def container(*args: str, name: str = "pytorch", env: Manifest | None = None, **fields: Any) -> Manifest:
     """Build a container that runs `args`. A value of `env` that is not text becomes its `valueFrom`."""
     variables = [
         {"name": key, **({"value": value} if isinstance(value, str) else {"valueFrom": value})}

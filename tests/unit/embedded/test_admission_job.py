@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from builders import a_run, a_template
+from kept_objects import job
 from whole_job import WHOLE_JOB
 
 from backend_plugin.core.errors import RequestRejected
@@ -18,12 +19,7 @@ from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 def a_job(pod: Any = None, replicas: int = 1, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "pytorch", "image": "train:1"}]
     worker = {"replicas": replicas, "template": {"spec": {"containers": containers, **(pod or {})}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "job", "namespace": "ns"},
-        "spec": {"pytorchReplicaSpecs": {"Worker": worker}, **spec},
-    }
+    return job(pytorchReplicaSpecs={"Worker": worker}, **spec)
 
 
 def a_container(**fields: Any) -> dict[str, Any]:
@@ -56,9 +52,9 @@ def test_stored_job_is_admitted_unchanged() -> None:
 
 
 def test_admission_drops_no_field_of_a_planned_job() -> None:
-    job: Any = plan(a_template({"workerReplicas": {"replicas": 2}}), a_run(), read({})).job
-    stored = admit_job(job)
-    assert merge_patch(stored, job) == stored
+    planned: Any = plan(a_template({"workerReplicas": {"replicas": 2}}), a_run(), read({})).job
+    stored = admit_job(planned)
+    assert merge_patch(stored, planned) == stored
 
 
 def test_job_with_too_many_replicas_is_rejected() -> None:

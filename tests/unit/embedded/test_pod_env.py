@@ -32,6 +32,8 @@ def test_references_are_expanded_like_kubernetes_does():
         "$(echo $$)": "$(echo $$)",
         "$(A$(B))": "$(A$(B))",
         "$(B)$(A)": "21",
+        # The time of the expansion is linear.
+        "$(" * 65_000: "$(" * 65_000,
     }
     assert {text: expand_references(text, {"A": "1", "B": "2"}) for text in expected} == expected
 
@@ -55,10 +57,6 @@ def test_nested_references_are_bounded(args, env, words):
     reason, message = only(container(*args or ("true",), env=env))["blocked"]
     assert reason == "CreateContainerConfigError"
     assert message.startswith(words)
-
-
-def test_unclosed_references_are_expanded_quickly():
-    assert expand_references("$(" * 65_000, {}) == "$(" * 65_000
 
 
 def test_variable_references_earlier_variables_and_arguments_reference_all():
@@ -123,9 +121,7 @@ def test_pod_name_is_kept_while_its_address_is_rewritten():
         ({"env": {"A": {"resourceFieldRef": OF_ANOTHER}}}, "container x not found"),
     ],
 )
-def test_missing_reference_or_invalid_value_blocks_a_container_with_the_message_of_the_kubelet(
-    fields, message
-):
+def test_missing_reference_or_invalid_value_blocks_a_container_like_the_kubelet(fields, message):
     assert only(container("true", **fields))["blocked"] == ["CreateContainerConfigError", message]
 
 

@@ -48,10 +48,8 @@ class Written:
 
     def read(self, **request):
         async def lines():
-            return [
-                line.text
-                async for line in pod_logs.read_lines(self, self, LogRequest(container="c", **request))
-            ]
+            wanted = LogRequest(container="c", **request)
+            return [line.text async for line in pod_logs.read_lines(self, self, wanted)]
 
         return asyncio.run(lines())
 

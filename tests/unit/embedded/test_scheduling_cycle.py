@@ -55,21 +55,19 @@ def test_message_lists_each_shortage_of_each_node():
     cordoned = node("c")
     cordoned["spec"] = {"unschedulable": True}
     asked = stored(pod("p", container(cpu="2", memory="2Gi", **{"nvidia.com/gpu": "1"})), "1")
+    nodes = [small, tainted, cordoned, node("d", **{"nvidia.com/gpu": "1", "pods": "0"})]
+    shortages = "1 Insufficient cpu, 1 Insufficient memory, 1 Insufficient nvidia.com/gpu, 1 Too many pods, 1 node(s) had untolerated taint {gpu: yes}, 1 node(s) were unschedulable."
+    preemption = "1 No preemption victims found for incoming pod, 3 Preemption is not helpful for scheduling."
     assert (
-        refusal([asked], [small, tainted, cordoned, node("d", **{"nvidia.com/gpu": "1", "pods": "0"})])
-        == "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Insufficient nvidia.com/gpu, 1 Too many pods, "
-        "1 node(s) had untolerated taint {gpu: yes}, 1 node(s) were unschedulable. "
-        "preemption: 0/4 nodes are available: 1 No preemption victims found for incoming pod, 3 Preemption is not helpful for scheduling."
+        refusal([asked], nodes)
+        == f"0/4 nodes are available: {shortages} preemption: 0/4 nodes are available: {preemption}"
     )
 
 
 def test_preemption_message_distinguishes_full_and_too_small_nodes():
     running = bind("a", build_pod("1", cpu="4"))
-    assert (
-        refusal([build_pod("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running])
-        == "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
-        "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
-    )
+    message = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+    assert refusal([build_pod("2", cpu="2")], [node("a"), node("b", cpu="1")], bound=[running]) == message
 
 
 def test_gated_pod_is_not_scheduled():

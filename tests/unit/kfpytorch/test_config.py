@@ -129,10 +129,7 @@ def test_invalid_count_is_rejected(value: object) -> None:
 @pytest.mark.parametrize(
     ("config", "arguments", "place"),
     [
-        *(
-            (Elastic, {"nnodes": value}, f"nnodes={value!r}")
-            for value in ("4:1", "1:2:3", "0:2", "2:", 0, True)
-        ),
+        *((Elastic, {"nnodes": n}, f"nnodes={n!r}") for n in ("4:1", "1:2:3", "0:2", "2:", 0, True)),
         (Elastic, {"nproc_per_node": "gpus"}, "nproc_per_node='gpus'"),
         (Elastic, {"start_method": "Spawn"}, "start_method='Spawn'"),
         (Elastic, {"monitor_interval": float("inf")}, "monitor_interval=inf"),
@@ -235,9 +232,8 @@ def test_changed_config_is_checked_again() -> None:
     config = PyTorch()
     config.worker.replica = 3
     config.run_policy = {"clean_pod_policy": "all"}
-    with pytest.raises(
-        ConfigError, match=r"worker.replica=3: Worker has no such .* did you mean 'replicas'\?"
-    ):
+    message = r"worker.replica=3: Worker has no such .* did you mean 'replicas'\?"
+    with pytest.raises(ConfigError, match=message):
         config.check()
     assert config.run_policy == RunPolicy(CleanPodPolicy.ALL)
 

@@ -29,13 +29,10 @@ META = {
     "uid": "u",
     "resourceVersion": "7",
     "managedFields": [{"manager": "m"}],
-    "creationTimestamp": AT,
-    "deletionTimestamp": AT,
-    "deletionGracePeriodSeconds": 30,
-    "labels": {"a": "b"},
-    "annotations": {"a": "b"},
-    "ownerReferences": [{"uid": "u", "kind": "FlyteWorkflow", "name": "f1"}] * 2,
 }
+META |= {"creationTimestamp": AT, "deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
+META |= {"ownerReferences": [{"uid": "u", "kind": "FlyteWorkflow", "name": "f1"}] * 2}
+META |= {"labels": {"a": "b"}, "annotations": {"a": "b"}}
 CONDITION = {"type": "Running", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": AT}
 ROLE = {"replicas": 2, "restartPolicy": "Never", "template": {"spec": {}}}
 JOB = {
@@ -57,11 +54,11 @@ EVENT = {
     "reason": "r",
     "message": "m",
     "type": "Warning",
-    "involvedObject": {"kind": "Pod", "name": f"{OURS}-worker-3", "uid": "u"},
     "lastTimestamp": AT,
     "eventTime": AT,
-    "series": {"lastObservedTime": AT},
 }
+EVENT |= {"involvedObject": {"kind": "Pod", "name": f"{OURS}-worker-3", "uid": "u"}}
+EVENT |= {"series": {"lastObservedTime": AT}}
 
 
 def find_kind(record):
@@ -72,9 +69,8 @@ POD_DECODER = JsonDecoder(find_kind(Pod).wire, find_kind(Pod).read)
 
 
 def a_list(**fields):
-    return json.dumps(
-        {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [], **fields}
-    ).encode()
+    page = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [], **fields}
+    return json.dumps(page).encode()
 
 
 def parsed(record, manifest):

@@ -174,15 +174,13 @@ def test_positions_in_matching_collectives_have_no_line_about_them(names: tuple[
 
 
 def test_failure_is_formatted_in_one_line() -> None:
-    at = ", at /home/me/model.py:12 in fit"
+    at, long = ", at /home/me/model.py:12 in fit", cause(message="x" * 250)
     for failure, expected in {
         CAUSE: f"rank 1 (worker-0): ValueError: no such column: 'y'{at}",
         cause(frames=()): "rank 1 (worker-0): ValueError: no such column: 'y'",
         WAITED: "rank 0 (master-0): SIGTERM, at /home/me/flow.py:30 in train",
         cause(exception="", exit_code=3): f"rank 1 (worker-0): exit code 3{at}",
-        cause(
-            message="x" * 250
-        ): f"rank 1 (worker-0): ValueError: {'x' * 200}… (50 more characters, in the log){at}",
+        long: f"rank 1 (worker-0): ValueError: {'x' * 200}… (50 more characters, in the log){at}",
     }.items():
         assert report.format_failure(failure) == expected
 

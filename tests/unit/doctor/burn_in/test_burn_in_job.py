@@ -1,6 +1,11 @@
-"""Tests of the burn-in's manifest, and of its findings from the log of rank 0."""
+"""Tests of the burn-in's manifest, of its program, and of its findings from the log of rank 0."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from builders import a_run, a_template
@@ -9,7 +14,7 @@ from backend_plugin.core import task_annotation
 from backend_plugin.core.names import OUTPUT_PREFIX
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
-from backend_plugin.doctor.burn_in import job, results
+from backend_plugin.doctor.burn_in import job, results, runner
 from backend_plugin.doctor.check import Finding, Severity
 
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 3}}
@@ -162,3 +167,36 @@ def test_failure_finding_contains_the_last_nonempty_log_lines() -> None:
         "    No module named torch",
     ]
     assert results.build_failure("evicted").sentence == "the burn-in failed: evicted"
+
+
+def ranks(number: int) -> list[subprocess.Popen[str]]:
+    """Run the program with local ranks as in pods."""
+    program = Path(runner.__file__).with_name("program.py").read_text()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(number)}
+    env = {**os.environ, **world, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", program, "60"]
+    return [
+        subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(number)
+    ]
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_two_ranks_measure_and_only_rank_0_prints_the_result() -> None:
+    first, second = ranks(2)
+    with first, second:
+        output, silence = first.communicate(timeout=100)[0], second.communicate(timeout=100)[0]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert silence == ""
+    measured = results.find_measurement(output.splitlines())
+    assert (measured.ranks, measured.hosts, measured.backend) == (2, 1, "gloo")
+    assert [each.mebibytes for each in measured.sizes] == [1, 8, 32]
+    for each in measured.sizes:
+        assert each.algbw == pytest.approx(each.mebibytes * 2**20 / each.seconds / 1e9)
+        # 2 (n - 1) / n for two ranks
+        assert each.busbw == pytest.approx(each.algbw)
+        assert each.busbw > 0
