@@ -27,6 +27,8 @@ Passes = Callable[[World], list[World]]
 ORDERS = (("Master", "Worker"), ("Worker", "Master"))
 # More worlds than in any step after which the operator comes to rest. Above this limit it loops without end.
 _MOST = 150
+History = Mapping[str, Any]
+Observed = Mapping[str, Any]
 
 
 def build_world(history: Mapping[str, Any]) -> World:
@@ -194,10 +196,6 @@ def _key(world: World) -> str:
     flags = [world.is_awake, world.is_retrying, str(world.wake_at), world.refused, world.missing]
     jobs = [world.job, world.cached, world.before, world.last_status]
     return json.dumps([jobs, pods, sorted(world.services), flags], default=str)
-
-
-History = Mapping[str, Any]
-Observed = Mapping[str, Any]
 
 
 def unexplained(history: History, observed: Sequence[Observed], *, closely: bool) -> int | None:

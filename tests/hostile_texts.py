@@ -24,6 +24,9 @@ _PATHS = 100  # A path through a pattern is one of its alternatives. More paths 
 # Repetitions are tested short, long, and longer than any bounded repetition.
 _LONG = 300
 _RUNS = "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"
+_Path = list[tuple[str, str]]
+"""Parts of a text that a pattern matches. Each part has the text that may repeat there, or an empty text."""
+_CHARACTERS = (constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN)
 
 
 class Use(NamedTuple):
@@ -131,10 +134,6 @@ def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
     return sorted(found)
 
 
-_Path = list[tuple[str, str]]
-"""Parts of a text that a pattern matches. Each part has the text that may repeat there, or an empty text."""
-
-
 def _paths(tree: Any, *, least: bool) -> list[_Path]:
     """Return parts of matching texts, each part in each of its forms and the others in their first form."""
     choices = [_choices(name, value, least=least) for name, value in tree]
@@ -154,9 +153,6 @@ def _choices(name: Any, value: Any, *, least: bool) -> list[_Path]:
         return [[]]
     inner = list(value[1]) if name is constants.BRANCH else [value[3]]
     return [path for each in inner for path in _paths(each, least=least)]
-
-
-_CHARACTERS = (constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN)
 
 
 def _repetitions(low: int, high: int, body: Any, *, least: bool) -> list[_Path]:

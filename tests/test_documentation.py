@@ -36,6 +36,11 @@ TARGET = re.compile(r"^([a-z0-9]+):", re.MULTILINE)
 MADE = re.compile(r"(?:`|^|&& )make ([a-z0-9]+)", re.MULTILINE)
 MODULE = re.compile(r"\b(?:flytekitplugins\.kfpytorch|kfpytorch_common)(?:\.\w+)+")
 EXAMPLE = re.compile(r"\b(?:examples|benchmarks|docs|tests)/[\w/]+\.\w+")
+# Resources that a browser fetches automatically. Links are not included.
+FETCHED = re.compile(
+    r"<(?:script|img|iframe|link rel=\"stylesheet\")[^>]*(?:src|href)=\"((?:https?:)?//[^\"]+)"
+)
+OUTSIDE = re.compile(r"STYLE|docs/decisions/")  # Pages that the menu does not contain.
 
 
 class Block(NamedTuple):
@@ -199,13 +204,6 @@ def test_each_documented_module_exists(page, name):
 
 
 # ---- the site
-
-# Resources that a browser fetches automatically. Links are not included.
-FETCHED = re.compile(
-    r"<(?:script|img|iframe|link rel=\"stylesheet\")[^>]*(?:src|href)=\"((?:https?:)?//[^\"]+)"
-)
-# Pages that the menu does not contain.
-OUTSIDE = re.compile(r"STYLE|docs/decisions/")
 
 
 @pytest.fixture(scope="module")

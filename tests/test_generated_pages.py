@@ -41,6 +41,19 @@ from kfpytorch_idl.v1 import job_ref_pb2, task_pb2
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PART = re.compile(r"<!-- generated: (?P<name>\S+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
+PHASES_PAGE = DOCS / "reference/phases.md"
+TABLES = ("before", "running", "given-up", "ends", "train-jobs")
+STATE = re.compile(r"^\| (<!-- (\S+) --> .*?) \| `", re.MULTILINE)
+ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
+PROTOS = ROOT / "protos/kfpytorch_idl/v1"
+MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+) = \d+;", re.MULTILINE)
+KINDS = {
+    FieldDescriptor.CPPTYPE_STRING: "text",
+    FieldDescriptor.CPPTYPE_INT32: "int32",
+    FieldDescriptor.CPPTYPE_INT64: "int64",
+    FieldDescriptor.CPPTYPE_BOOL: "bool",
+}
 
 
 def parts(page: Path) -> list[str]:
@@ -75,10 +88,6 @@ def code(text: str) -> str:
 
 # ---- docs/reference/phases.md: states, after a comment with the name of their case in tests/golden/verdicts
 
-PHASES_PAGE = DOCS / "reference/phases.md"
-TABLES = ("before", "running", "given-up", "ends", "train-jobs")
-STATE = re.compile(r"^\| (<!-- (\S+) --> .*?) \| `", re.MULTILINE)
-
 
 def read_verdict(case: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = yaml.safe_load((ROOT / f"tests/golden/verdicts/{case}.yaml").read_text())
@@ -103,11 +112,6 @@ def build_row(state: str, verdict: Mapping[str, Any]) -> list[str]:
 
 
 # ---- reference pages: docstrings of config classes, messages, and the table of API errors
-
-ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
-PROTOS = ROOT / "protos/kfpytorch_idl/v1"
-MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+) = \d+;", re.MULTILINE)
 
 
 def build_error_table() -> str:
@@ -190,14 +194,6 @@ def type_of(field: FieldDescriptor) -> str:
     else:
         name = KINDS[field.cpp_type]
     return f"list of {name}" if field.is_repeated else name
-
-
-KINDS = {
-    FieldDescriptor.CPPTYPE_STRING: "text",
-    FieldDescriptor.CPPTYPE_INT32: "int32",
-    FieldDescriptor.CPPTYPE_INT64: "int64",
-    FieldDescriptor.CPPTYPE_BOOL: "bool",
-}
 
 
 def build_message_table(name: str) -> str:

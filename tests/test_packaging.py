@@ -38,6 +38,8 @@ assert all(callable(point.load()) for point in points) and len(points) == 2
 for package in flytekitplugins.kfpytorch, kfpytorch_common, backend_plugin, kfpytorch_idl:
     print(package.__file__)
 """
+BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
+"""The burn-in program is read as text and runs in pods, which have torch."""
 
 
 @pytest.fixture
@@ -101,10 +103,6 @@ def test_wheel_works_beside_another_plugin(environment, wheel):
     command = [environment / "bin" / "kfpytorch", "--version"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     assert done.stdout == f"kfpytorch, version {wheel.name.split('-')[1]}\n"
-
-
-BURN_IN = ROOT / "backend_plugin" / "doctor" / "burn_in" / "program.py"
-"""The burn-in program is read as text and runs in pods, which have torch."""
 
 
 def test_backend_extra_covers_the_backend_imports(wheel):

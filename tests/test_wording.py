@@ -16,6 +16,14 @@ RETIRED = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 # Names of the code are not prose: `said`, [text](page.md#configure-flytepropeller).
 CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\]\([^)\s]*\)|<[^>]*>", re.DOTALL)
 MESSAGE_WORDS = 4
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+# STYLE.md lists the words that it replaces. The comparison quotes the messages of a recorded run.
+QUOTING = {"STYLE.md", "comparison-with-the-go-plugin.md"}
+FILES = {
+    **{folder: [*(ROOT / folder).rglob("*.py")] for folder in PRODUCT},
+    "pages": [path for path in PAGES if path.name not in QUOTING],
+    "charts": [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl", ".txt"}],
+}
 
 
 def read_python(source):
@@ -72,16 +80,6 @@ def find_retired(path):
         for line, text in read_texts(path)
         for word in RETIRED.finditer(CODE.sub("", text))
     ]
-
-
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-# STYLE.md lists the words that it replaces. The comparison quotes the messages of a recorded run.
-QUOTING = {"STYLE.md", "comparison-with-the-go-plugin.md"}
-FILES = {
-    **{folder: [*(ROOT / folder).rglob("*.py")] for folder in PRODUCT},
-    "pages": [path for path in PAGES if path.name not in QUOTING],
-    "charts": [path for path in (ROOT / "charts").rglob("*") if path.suffix in {".yaml", ".tpl", ".txt"}],
-}
 
 
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)

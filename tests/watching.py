@@ -14,6 +14,7 @@ _COUNTS = ("active", "succeeded", "failed")
 _TIMES = ("startTime", "completionTime")
 _OF_POD = ("name", "incarnation", "phase", "terminating", "labels", "annotations", "owners", "restartPolicy")
 _OF_POD_TOO = ("schedulerName", "env", "ports", "initContainers")
+_CAUSE = re.compile(r"((?:spec|metadata)[\w.\[\]]*): (\w+) value")
 
 
 def like(worlds: Sequence[World], observed: Manifest) -> list[World]:
@@ -57,9 +58,6 @@ def played(world: World) -> dict[str, Any]:
         "refused": [_refusal(each) for each in world.refused],
         "missing": list(world.missing),
     }
-
-
-_CAUSE = re.compile(r"((?:spec|metadata)[\w.\[\]]*): (\w+) value")
 
 
 def _refusal(response: Manifest) -> Manifest:

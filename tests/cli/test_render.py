@@ -65,6 +65,7 @@ kind: PodTemplate
 metadata: {name: gang, namespace: flyte}
 template: {spec: {schedulerName: gang-scheduler, containers: [{name: default, image: unused}]}}
 """
+NO_TYPES = {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}
 
 
 @pytest.fixture
@@ -264,9 +265,6 @@ def test_request_may_contain_metadata_settings_and_pod_templates() -> None:
     assert (job["metadata"]["namespace"], job["metadata"]["labels"]["a"]) == ("p-d", "b")
     spec = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert spec["serviceAccountName"] == "trainer"
-
-
-NO_TYPES = {"taskTypeVersion": "x", "type": 3, "interface": {"inputs": 3}}
 
 
 @pytest.mark.parametrize(

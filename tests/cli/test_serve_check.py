@@ -16,6 +16,13 @@ from click.testing import CliRunner, Result
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.embedded.state_lock import acquire_lock
 
+KUBECONFIG = {
+    "current-context": "prod",
+    "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "https://api.example"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+}
+
 
 @pytest.fixture(autouse=True)
 def clear_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -156,14 +163,6 @@ def test_state_directory_of_a_running_server_is_reported(tmp_path: Path) -> None
         message = f"is in use by process {os.getpid()}"
         assert (problem["field"], problem["message"]) == ("server.state-dir", message)
     assert as_json()["ok"]
-
-
-KUBECONFIG = {
-    "current-context": "prod",
-    "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
-    "clusters": [{"name": "c", "cluster": {"server": "https://api.example"}}],
-    "users": [{"name": "u", "user": {"token": "t"}}],
-}
 
 
 def test_missing_kubeconfig_or_context_is_reported(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ HOW = st.sampled_from(
     [(name, creator) for name, adapters in registry.ADAPTERS.items() for creator in adapters]
 )
 MARKS = {"schedulerName", "priorityClassName"}
+# The sum of 125 MiB and 1 GB is not a whole number of KiB.
+NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "overhead": {"memory": "1G"}}
 
 
 def gang_of(custom, minimum: int | None):
@@ -96,10 +98,6 @@ PODS = st.fixed_dictionaries(
 
 def at_least(one: Amounts, other: Amounts) -> bool:
     return all(name in one and one[name] >= amount for name, amount in other.items())
-
-
-# The sum of 125 MiB and 1 GB is not a whole number of KiB.
-NO_SUFFIX = {"containers": [{"resources": {"limits": {"memory": "125Mi"}}}], "overhead": {"memory": "1G"}}
 
 
 @given(PODS)

@@ -9,6 +9,7 @@ import pytest
 import backend_plugin
 
 ROOT = Path(backend_plugin.__file__).parent.parent
+OF_KUBE = ("api_resources", "list_watch", "options")
 
 
 def list_imports(code: str, *options: str) -> list[str]:
@@ -16,9 +17,6 @@ def list_imports(code: str, *options: str) -> list[str]:
     command = [sys.executable, *options, "-c", f"import sys\n{code}\nprint(*sys.modules)"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     return done.stdout.split()
-
-
-OF_KUBE = ("api_resources", "list_watch", "options")
 
 
 @pytest.mark.parametrize(

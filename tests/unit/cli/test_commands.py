@@ -35,6 +35,15 @@ for command in COMMANDS:
     if result.exit_code == 0 and result.output.strip().startswith(f"Usage: kfpytorch {command}"):
         print(command)
 """
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+PARTS = re.split(r"^## kfpytorch (\w+)", (REFERENCE / "client-commands.md").read_text(), flags=re.MULTILINE)
+DOCTOR = (REFERENCE / "doctor.md").read_text().partition("| option |")[2].partition("\n\n")[0]
+SECTIONS = {**dict(zip(PARTS[1::2], PARTS[2::2], strict=True)), "doctor": DOCTOR}
+# Options that have one meaning and a different text in some commands.
+SAME_MEANING = {
+    *("--namespace", "--output", "--kubeconfig", "--settings", "--pod-templates", "--output-prefixes"),
+    *("--timeout", "--all", "--watch"),
+}
 
 
 @pytest.mark.parametrize("name", ["msgspec", "rich_click"])
@@ -86,12 +95,6 @@ def test_help_is_printed_with_ascii_only() -> None:
         assert (result.exit_code, "kfpytorch" in result.output) == (0, True)
 
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
-PARTS = re.split(r"^## kfpytorch (\w+)", (REFERENCE / "client-commands.md").read_text(), flags=re.MULTILINE)
-DOCTOR = (REFERENCE / "doctor.md").read_text().partition("| option |")[2].partition("\n\n")[0]
-SECTIONS = {**dict(zip(PARTS[1::2], PARTS[2::2], strict=True)), "doctor": DOCTOR}
-
-
 def test_each_command_has_a_section_unless_another_page_describes_it() -> None:
     assert set(SECTIONS) == {*COMMANDS} - {"explain", "render", "serve", "stacks"}
 
@@ -102,13 +105,6 @@ def test_each_option_is_in_the_section_of_its_command(name: str) -> None:
     documented = set(re.findall(r"(?<![\w-])--?[a-z]+(?:-[a-z]+)*", SECTIONS[name]))
     known = {option for param in command.params for option in param.opts if option.startswith("-")}
     assert documented - {"-"} == known
-
-
-# Options that have one meaning and a different text in some commands.
-SAME_MEANING = {
-    *("--namespace", "--output", "--kubeconfig", "--settings", "--pod-templates", "--output-prefixes"),
-    *("--timeout", "--all", "--watch"),
-}
 
 
 def options() -> dict[str, dict[str, click.Option]]:

@@ -12,6 +12,8 @@ from flyteidl.core.errors_pb2 import ErrorDocument
 
 from backend_plugin.cli.explain import command
 
+NOW = "2026-01-01T03:00:00Z"
+
 
 def a_job(name: str) -> dict[str, Any]:
     made = "2026-01-01T00:00:00Z"
@@ -116,8 +118,6 @@ def test_error_files_are_read_in_each_form(form: object) -> None:
 
 
 # ---- a namespace with many jobs
-
-NOW = "2026-01-01T03:00:00Z"
 
 
 def a_pod(job: str) -> dict[str, Any]:

@@ -31,6 +31,13 @@ each = map_task(train)
 def training() -> int:
     return train(epochs=1)
 """
+NO_IMAGE = TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
+TYPED = """
+from flytekit import task
+
+@task
+def train(count: int, rates: list[float] = [0.5], name: str = "a") -> None: ...
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -89,9 +96,6 @@ def test_modules_in_the_working_directory_can_be_imported() -> None:
     assert load(file("scripts/below.py", "import at_the_top\n" + TASKS)).id.name == "below.train"
 
 
-NO_IMAGE = TASKS.replace("task(task", "task(container_image='{{.image.none.fqn}}', task")
-
-
 @pytest.mark.parametrize(
     ("name", "text", "task", "message"),
     [
@@ -117,14 +121,6 @@ def test_unusable_file_or_task_is_explained(name: str, text: str, task: str | No
 def test_image_without_a_tag_is_explained() -> None:
     with pytest.raises(UnusableInput, match="--image i: is not the name of an image; write its name and tag"):
         python_file.load_task(file("untagged.py", TASKS), "train", image="i")
-
-
-TYPED = """
-from flytekit import task
-
-@task
-def train(count: int, rates: list[float] = [0.5], name: str = "a") -> None: ...
-"""
 
 
 def test_inputs_are_encoded_by_their_types() -> None:

@@ -19,6 +19,8 @@ from kfpytorch_common.forkserver import client, launch
 from kfpytorch_common.forkserver.child import ChildStart
 
 LONG = 60.0
+KEPT: list[Any] = []
+"""Objects that exist until the process ends."""
 
 
 def send_message(start: ChildStart, message: Any) -> None:
@@ -128,10 +130,6 @@ def leave_objects_that_raise(start: ChildStart) -> int:
 
 class Finalized:
     """An object with a finalizer."""
-
-
-KEPT: list[Any] = []
-"""Objects that exist until the process ends."""
 
 
 def tell_inherited(start: ChildStart) -> int:

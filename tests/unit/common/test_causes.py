@@ -11,6 +11,9 @@ from kfpytorch_common import causes
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/"
 LOST = "Connection closed by peer [127.0.0.1]:9654. This is typically caused by a remote worker crashing."
 WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10037 milliseconds before timing out."
+NCCL_ERROR = (
+    "NCCL error in: NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details)\nLast error:\n"
+)
 
 
 def failure(exception: str = "", message: str = "", **fields: Any) -> causes.Failure:
@@ -196,11 +199,6 @@ WITHIN = {
 def test_terminated_child_process_and_failed_allocation_have_own_causes(ended, cause, sentence) -> None:
     assert (causes.classify(ended), causes.get_remedy(ended)) == (cause, sentence)
     assert causes.is_unexplained(ended) is (sentence == GONE)
-
-
-NCCL_ERROR = (
-    "NCCL error in: NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details)\nLast error:\n"
-)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,14 @@ from kfpytorch_common.forkserver.launch import ForkServer
 from kfpytorch_common.loaded_modules import find_loaded
 
 Connect: TypeAlias = Callable[[ForkServer], ForkCaller]
+READ_AT_IMPORT = [
+    *("MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED"),
+    *("PYTHONBREAKPOINT", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+]
+READ_LATER = [
+    *("OMP_PROC_BIND", "MKL_NUM_THREADS", "KMP_AFFINITY", "LD_PRELOAD", "PYTHONHASHSEED"),
+    *("PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS", "FLYTE_SDK_LOGGING_LEVEL", "FLYTE_KFPYTORCH_FORK"),
+]
 
 
 def test_child_gets_all_properties_of_its_spec(caller: ForkCaller, tmp_path: Path) -> None:
@@ -181,16 +189,6 @@ def test_exit_handlers_and_partial_lines_of_the_caller_stay_with_the_caller() ->
     command = [sys.executable, "-c", "import targets; targets.polite_caller()"]
     ran = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("half a line of the caller goodbye of the caller\n", "")
-
-
-READ_AT_IMPORT = [
-    *("MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED"),
-    *("PYTHONBREAKPOINT", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
-]
-READ_LATER = [
-    *("OMP_PROC_BIND", "MKL_NUM_THREADS", "KMP_AFFINITY", "LD_PRELOAD", "PYTHONHASHSEED"),
-    *("PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS", "FLYTE_SDK_LOGGING_LEVEL", "FLYTE_KFPYTORCH_FORK"),
-]
 
 
 def test_server_is_unsuitable_if_it_ended_or_variables_read_at_import_changed(connect: Connect) -> None:

@@ -4,6 +4,15 @@ from kfpytorch_common import operator_env
 from kfpytorch_common.labels import is_key, is_subdomain, is_value
 from kfpytorch_common.quantity import InvalidQuantity, parse
 
+# Printed by k8s.io/apimachinery v0.34.1.
+UNCHANGED = ["0", "1500m", "1e3", "1E3", "1E", "1100", "007", "+2", "5.", "1.500", "1e003", "2e-0003"]
+WRITTEN = (
+    dict(zip(UNCHANGED, UNCHANGED, strict=True))
+    | {"0.5": "500m", ".5": "500m", "1000m": "1", "12e2": "1200", "0.5e003": "500", "2000000": "2M"}
+    | {"1024Mi": "1Gi", "0.5Gi": "512Mi", "0.1Gi": "107374182400m", "0.5Ki": "512", "1e-12": "1e-9"}
+    | {"1000Ei": "9223372036854775807", "-1000Ei": "-9223372036854775807"}
+)
+
 
 @pytest.mark.parametrize(
     ("check", "valid", "invalid"),
@@ -19,16 +28,6 @@ from kfpytorch_common.quantity import InvalidQuantity, parse
 )
 def test_label_keys_label_values_and_object_names_are_checked(check, valid, invalid) -> None:
     assert [text for text in (*valid, *invalid) if check(text)] == valid
-
-
-# Printed by k8s.io/apimachinery v0.34.1.
-UNCHANGED = ["0", "1500m", "1e3", "1E3", "1E", "1100", "007", "+2", "5.", "1.500", "1e003", "2e-0003"]
-WRITTEN = (
-    dict(zip(UNCHANGED, UNCHANGED, strict=True))
-    | {"0.5": "500m", ".5": "500m", "1000m": "1", "12e2": "1200", "0.5e003": "500", "2000000": "2M"}
-    | {"1024Mi": "1Gi", "0.5Gi": "512Mi", "0.1Gi": "107374182400m", "0.5Ki": "512", "1e-12": "1e-9"}
-    | {"1000Ei": "9223372036854775807", "-1000Ei": "-9223372036854775807"}
-)
 
 
 @pytest.mark.parametrize(("text", "written"), WRITTEN.items())

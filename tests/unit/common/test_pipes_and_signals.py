@@ -16,6 +16,13 @@ from hypothesis import strategies as st
 from kfpytorch_common.deferred_signals import defer_signals
 from kfpytorch_common.forkserver import client, messages
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
+
 
 @pytest.fixture
 def count_signals() -> Iterator[list[int]]:
@@ -103,14 +110,6 @@ def test_client_with_a_descriptor_above_1023_waits_for_exits_and_for_the_end(lar
     server_end.shutdown(socket.SHUT_RDWR)
     with pytest.raises(client.ForkServerGone):
         connected.wait_for_exits(8.0)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
-    max_leaves=4,
-)
-MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
 @given(st.integers(0, 253))

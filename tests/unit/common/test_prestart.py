@@ -20,6 +20,16 @@ print([found, prestart._server is not None, "kfpytorch_common.forkserver" in sys
 """
 NOTHING = "[None, False, False]"
 STARTED = "[(0, 0), True, True]"
+WRAPS = "from torch.nn.parallel import DistributedDataParallel"
+IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
+OURS = "from flytekitplugins.kfpytorch import Elastic\n"
+SWALLOWS = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    print("swallowed")
+"""
 
 
 @pytest.mark.parametrize(
@@ -42,10 +52,6 @@ STARTED = "[(0, 0), True, True]"
 )
 def test_script_is_found_in_the_command(command: str, script: str | None) -> None:
     assert find_script(command.split()) == (Path(script) if script else None)
-
-
-WRAPS = "from torch.nn.parallel import DistributedDataParallel"
-IN_A_FUNCTION = "def train():\n    import torch\n    os.environ['A'] = 'b'\n"
 
 
 @pytest.mark.parametrize(
@@ -84,9 +90,6 @@ def look(directory: Path, script: str, **env: str) -> subprocess.CompletedProces
     return subprocess.run(command, env={"PATH": "", **env}, capture_output=True, text=True, check=False)
 
 
-OURS = "from flytekitplugins.kfpytorch import Elastic\n"
-
-
 @pytest.mark.parametrize(
     ("script", "prestart", "expected"),
     [
@@ -102,15 +105,6 @@ def test_server_starts_early_for_a_local_run_of_a_plugin_script(tmp_path, script
     env = {"FLYTE_KFPYTORCH_PRESTART": prestart} if prestart else {}
     ran = look(tmp_path, script, PYTHONPATH=str(tmp_path), **env)
     assert (ran.stdout.strip(), ran.returncode) == (expected, 0)
-
-
-SWALLOWS = """
-import signal
-try:
-    signal.raise_signal(signal.SIGINT)
-except BaseException:
-    print("swallowed")
-"""
 
 
 @pytest.mark.timeout(60)

@@ -23,6 +23,7 @@ SECOND = a_run(execution="f1", node_id="n0", attempt=1, output_prefix="s3://b/f1
 WORDS = st.text(st.characters(exclude_categories=["Cs"]))
 SECONDS = st.none() | st.integers(0, 2**31 - 1)
 DEADLINES = st.builds(Deadlines, **dict.fromkeys(Deadlines.__struct_fields__, SECONDS))
+JOB = {"metadata": {"namespace": "ns", "name": "j", "annotations": {names.OUTPUT_PREFIX: "s3://b/0"}}}
 
 
 @pytest.mark.parametrize(
@@ -118,9 +119,6 @@ def test_encoded_bytes_of_this_and_later_releases_are_decodable():
 def test_bytes_without_a_job_reference_are_rejected(data):
     with pytest.raises(job_ref.UnreadableReference):
         job_ref.decode(data)
-
-
-JOB = {"metadata": {"namespace": "ns", "name": "j", "annotations": {names.OUTPUT_PREFIX: "s3://b/0"}}}
 
 
 def is_authentic(job, keys: SigningKeys = KEYS) -> bool:

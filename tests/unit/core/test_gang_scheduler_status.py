@@ -44,6 +44,9 @@ TEXTS = {
 }
 GAP = "0/4 nodes are available: resource gap: map[nvidia.com/gpu:{{4 0} {<nil>}  DecimalSI}]."
 FREE = "waiting for 4 nvidia.com/gpu in the cluster: 10 requested, 6 free at 00:01:05 UTC (0 of 5 replicas ready)"
+BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
+VOLCANO = "scheduling.volcano.sh"
+PENDING = group(VOLCANO, phase="Pending")
 
 
 @pytest.mark.parametrize(("message", "text"), TEXTS.items())
@@ -108,11 +111,6 @@ def test_replicas_with_equal_numbers_share_one_line_if_one_event_has_a_time():
     assert len(rejected) == len(others)
     result = verdict(gang(), first, *rejected, events=[event(GAP, lastTimestamp=at(65))])
     assert [line for line in result.message.splitlines() if line.startswith("waiting for")] == [FREE]
-
-
-BEYOND = {"queueResourceLimits": {"nvidia.com/gpu": "8"}}
-VOLCANO = "scheduling.volcano.sh"
-PENDING = group(VOLCANO, phase="Pending")
 
 
 def limited(reason="OverLimit", message="over its limit", **fields):

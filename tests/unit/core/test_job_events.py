@@ -22,6 +22,11 @@ ALL = [running(name) for name in ("master-0", "worker-0")]
 LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
 ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 ABOUT = {"kind": "PyTorchJob", "name": "j"}
+SILENCE = "no scheduler has reported anything about its pods: "
+LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
+FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
+NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
+WAITS = [pod(f"worker-{index}", "Pending", node="") for index in (0, 1)]
 
 
 def workload():
@@ -181,13 +186,6 @@ def test_event_message_is_limited_to_the_length_of_the_api_server():
 def test_job_that_cannot_need_an_event_is_recognized(manifest, pods, events, likely):
     observed = read_observed({"job": manifest, "pods": pods, "events": events})
     assert job_events.can_need_event(observed.job, observed.pods, observed.events) is likely
-
-
-SILENCE = "no scheduler has reported anything about its pods: "
-LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
-FULL = event("queue resource quota insufficient: insufficient cpu", name="j", kind="PodGroup")
-NOT_READY = event("Job is not ready for scheduling.", name="j", kind="PodGroup", reason="NotReady")
-WAITS = [pod(f"worker-{index}", "Pending", node="") for index in (0, 1)]
 
 
 def test_scheduler_that_does_not_run_is_named_after_a_delay():

@@ -26,6 +26,22 @@ FULL = POD_SET + "insufficient unused quota for nvidia.com/gpu in flavor any, 4 
 WRONG = "corrects or resumes its queue: `kubectl describe localqueues,clusterqueues -n ns`"
 LIMIT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
 INACTIVE_SPEC = {"queueName": "team", "active": False}
+KNOWN = {"name": "dataset-initializer", "count": 1, "requests": {"cpu": "1", "memory": "1Gi"}}
+# A runtime of the cluster determines the requests.
+UNKNOWN = {"name": "model-initializer", "count": 1}
+OF_DATA = "couldn't assign flavors to pod set dataset-initializer: "
+SILENT = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
+PREEMPTED = condition("Evicted", reason="Preempted")
+LACKS = "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
+CHECKS = [
+    {"name": "nodes", "state": "Pending", "message": "ETA: 10 min", "lastTransitionTime": "x"},
+    {"name": "budget", "state": "Ready"},
+    {"name": "other"},
+]
+NOT_READY = "nodes: ETA: 10 min; other: Pending"
+# A part of each remedy.
+TOO_MUCH = "it requests more than it can ever get"
+STOPPED = "until an admin sets its stopPolicy to None"
 
 
 def workload(message, *more, reason="Pending", **fields):
@@ -64,12 +80,6 @@ def test_kueue_message_is_parsed_into_plain_text(message, text):
     assert line == f"{text} (suspended by a queue or a user)"
 
 
-KNOWN = {"name": "dataset-initializer", "count": 1, "requests": {"cpu": "1", "memory": "1Gi"}}
-# A runtime of the cluster determines the requests.
-UNKNOWN = {"name": "model-initializer", "count": 1}
-OF_DATA = "couldn't assign flavors to pod set dataset-initializer: "
-
-
 @pytest.mark.parametrize(
     ("initializers", "message", "text"),
     [
@@ -84,11 +94,6 @@ def test_free_amount_takes_into_account_that_kueue_counts_initializers(initializ
     job = gang(SUSPENDED, started=None, initializers=initializers)
     line = waiting_line(job=job, pod_groups=[workload(message)])
     assert line == f"waiting for {text} (suspended by a queue or a user)"
-
-
-SILENT = group("kueue.x-k8s.io", kind="Workload", spec={"queueName": "team", "priority": 3})
-PREEMPTED = condition("Evicted", reason="Preempted")
-LACKS = "waiting for 4 nvidia.com/gpu in queue team: 10 requested, 6 free"
 
 
 @pytest.mark.parametrize(
@@ -113,14 +118,6 @@ def test_queue_position_is_shown_with_the_reason_or_if_other_jobs_are_ahead(held
     assert (until - BEGAN).total_seconds() == (600 if ahead is None else 20)
 
 
-CHECKS = [
-    {"name": "nodes", "state": "Pending", "message": "ETA: 10 min", "lastTransitionTime": "x"},
-    {"name": "budget", "state": "Ready"},
-    {"name": "other"},
-]
-NOT_READY = "nodes: ETA: 10 min; other: Pending"
-
-
 def test_workload_with_reserved_quota_waits_for_admission_checks():
     of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
     job = gang(SUSPENDED, started=None)
@@ -131,11 +128,6 @@ def test_workload_with_reserved_quota_waits_for_admission_checks():
         assert line.startswith(f"queue team: its quota is reserved, and it waits for a check: {NOT_READY} (")
     admitted = group("kueue.x-k8s.io", condition("QuotaReserved"), condition("Admitted"), **of_checks)
     assert "waits" not in verdict(job, pod_groups=[admitted]).info
-
-
-# A part of each remedy.
-TOO_MUCH = "it requests more than it can ever get"
-STOPPED = "until an admin sets its stopPolicy to None"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,12 @@ from kfpytorch_common.causes import Cause
 RESTARTING = condition("Restarting", message="")
 REFUSAL = 'pods "j-worker-3" is forbidden: exceeded quota: gpu'
 LEFT = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")]
+FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
+BEYOND = "insufficient quota for cpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
+NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
+LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."
+SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
+HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -115,11 +121,6 @@ def test_past_creation_failure_is_not_reported(pods, refusal):
     assert result.phase.value == "RUNNING"
 
 
-FULL = "couldn't assign flavors to pod set worker: insufficient unused quota for cpu in flavor any, 4 more needed"
-BEYOND = "insufficient quota for cpu in flavor any, previously considered podsets requests (2) + current podset request (8) > maximum capacity (8)"
-NO_NODE = "0/3 nodes are available: 3 Insufficient cpu."
-
-
 def rules(deadlines=None, **timeouts):
     judging = settings.read({"kfpytorch": {"timeouts": timeouts}}).judging
     return JudgingContext(judging=judging, deadlines=deadlines or Deadlines())
@@ -156,11 +157,6 @@ def test_queue_timeout_depends_on_the_cause_of_the_wait(message, rules, last, ph
     job, pods, groups = unplaced if message == NO_NODE else queued(message)
     early, late = (verdict(job, *pods, pod_groups=groups, now=last + more, rules=rules) for more in (-10, 10))
     assert (early.phase.value, late.phase.value) == ("WAITING_FOR_RESOURCES", phase)
-
-
-LACKING = "0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 9 node(s) had untolerated taint {x: y}. preemption: 0/12 no."
-SUSPENDED = condition("Suspended", reason="PyTorchJobSuspended")
-HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions": [condition("QuotaReserved", "False", reason="Pending", message="couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor f, 2 more needed")]}}  # fmt: skip
 
 
 @pytest.mark.parametrize(

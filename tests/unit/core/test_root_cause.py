@@ -5,6 +5,14 @@ import pytest
 from cluster import FAILED, RUNNING, SUCCEEDED, at, condition, job, short, verdict
 from cluster_pods import TORCHRUN, build_ended_pod, error_file, going, pod, running
 
+LEAVING = {
+    "its outputs are there": ((running("master-0"),), {"outputs": True}, "SUCCEEDED"),
+    "its master was done": ((build_ended_pod("master-0", 0), running("worker-0")), {}, "SUCCEEDED"),
+    "its workers were done": ((build_ended_pod("worker-0", 0), build_ended_pod("worker-1", 0)), {}, "SUCCEEDED"),
+    "a worker was done": ((running("master-0"), build_ended_pod("worker-0", 0)), {}, "RETRYABLE_FAILED"),
+    "it left an error": ((build_ended_pod("master-0", 0),), {"outputs": True, "error_files": [error_file()]}, "FAILED"),
+}  # fmt: skip
+
 
 def disrupted(reason: str, since: float, status: str = "True"):
     return {"conditions": [condition("DisruptionTarget", status, since=since, reason=reason)]}
@@ -117,15 +125,6 @@ GONE = {
 @pytest.mark.parametrize(("pods", "more", "expected"), GONE.values(), ids=GONE)
 def test_deleted_job_is_judged_by_its_pods(pods, more, expected):
     assert short(verdict(None, *pods, **more)) == expected
-
-
-LEAVING = {
-    "its outputs are there": ((running("master-0"),), {"outputs": True}, "SUCCEEDED"),
-    "its master was done": ((build_ended_pod("master-0", 0), running("worker-0")), {}, "SUCCEEDED"),
-    "its workers were done": ((build_ended_pod("worker-0", 0), build_ended_pod("worker-1", 0)), {}, "SUCCEEDED"),
-    "a worker was done": ((running("master-0"), build_ended_pod("worker-0", 0)), {}, "RETRYABLE_FAILED"),
-    "it left an error": ((build_ended_pod("master-0", 0),), {"outputs": True, "error_files": [error_file()]}, "FAILED"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(("pods", "more", "phase"), LEAVING.values(), ids=LEAVING)

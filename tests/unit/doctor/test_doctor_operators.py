@@ -24,6 +24,10 @@ ELASTIC = {
     "workerReplicas": {"replicas": 4},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 4, "maxRestarts": 3},
 }
+OF_MPI = {**REPLICAS, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
+DATA = {"dataset": {"uri": "s3://data/digits"}, "storage": {"size": "1Gi"}}
+WITH_DATA = {**REPLICAS, "kfpytorch": {"trainJob": DATA}}
+QUEUE_NAME = {"kueue.x-k8s.io/queue-name": "team"}
 
 
 def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
@@ -54,11 +58,6 @@ def test_role_pods_have_the_labels_and_the_port_of_the_operator(custom, counts) 
         assert f"{label}job-role" not in role.pod["metadata"]["labels"]
         assert [each["name"] for each in role.pod["spec"]["initContainers"]] == ["init-pytorch"]
         assert "ownerReferences" not in role.pod["metadata"]
-
-
-OF_MPI = {**REPLICAS, "kfpytorch": {"trainJob": {"framework": "mpi"}}}
-DATA = {"dataset": {"uri": "s3://data/digits"}, "storage": {"size": "1Gi"}}
-WITH_DATA = {**REPLICAS, "kfpytorch": {"trainJob": DATA}}
 
 
 @pytest.mark.parametrize(
@@ -196,9 +195,6 @@ def test_train_job_with_a_status_shows_that_trainer_runs_without_a_deployment() 
         assert [each.partition(",")[0] for each in found] == [
             f"no Deployment runs {each}" for each in missing
         ]
-
-
-QUEUE_NAME = {"kueue.x-k8s.io/queue-name": "team"}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,20 @@ OURS = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
 EGRESS_DNS = {"ports": [{"port": 53, "protocol": "UDP"}]}
 TCP_53 = {"ports": [{"port": 53}]}
 HIGH = {"port": 45000, "endPort": 65535}
+PERMANENT = {"key": "team", "value": "x", "effect": "NoSchedule"}
+CHECKS = {check.id: check for check in templates.CHECKS}
+YUNIKORN = "yunikorn.apache.org/"
+GROUP = {"name": "worker", "minMember": 2, "minResource": {"cpu": "1"}}
+SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy": "Always", "resources": {}}
+COSCHEDULING = {"spec": {"schedulerName": SERVED}}
+SCHEDULER = deployment("s", "some:1", f"--scheduler-name={SERVED}")
+OPERATOR = operator(f"--gang-scheduler-name={SERVED}")
+OF_YUNIKORN = {"spec": {"schedulerName": "yunikorn"}}
+GROUPS = {f"{YUNIKORN}task-groups": json.dumps([GROUP])}
+WITH_GROUPS = {"metadata": {"annotations": GROUPS}}
+YUNIKORN_SCHEDULER = deployment("s", "yunikorn:1", "--scheduler-name=yunikorn")
+BY_BACKEND = {"pod-groups-by": "backend"}
+ONE_GROUP = "the pods of all tasks would be in one group"
 
 
 def ids(*policies: dict[str, Any], replicas: int = 2, framework: str = "torch") -> list[str]:
@@ -84,9 +98,6 @@ def test_job_of_one_replica_needs_no_network_and_an_mpi_job_the_port_of_sshd() -
         assert ids({"ingress": [{"ports": [{"port": port}]}]}, framework="mpi") == found
 
 
-PERMANENT = {"key": "team", "value": "x", "effect": "NoSchedule"}
-
-
 def tainted(name: str, *taints: dict[str, str]) -> dict[str, Any]:
     return {**node(**{GPU: "8"}), "metadata": {"name": name}, "spec": {"taints": taints}}
 
@@ -110,11 +121,6 @@ def test_temporary_taint_is_never_tolerated(key: str) -> None:
     assert [each["key"] for each in settings.default_tolerations] == ["team"]
 
 
-CHECKS = {check.id: check for check in templates.CHECKS}
-YUNIKORN = "yunikorn.apache.org/"
-GROUP = {"name": "worker", "minMember": 2, "minResource": {"cpu": "1"}}
-
-
 def a_template(name: str = "gang-scheduling-template", **template: Any) -> dict[str, Any]:
     return build_object(name, "n", template=template)
 
@@ -123,9 +129,6 @@ def run_check(check: str, template: Any, *deployments: Any, **fields: Any) -> li
     objects = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = read(fields.pop("platform", {}))
     return list(CHECKS[check].judge(Facts(namespace="n", settings=platform, objects=objects, **fields)))
-
-
-SAYS = {"name": "main", "image": "a:1", "env": [{"name": "A"}], "imagePullPolicy": "Always", "resources": {}}
 
 
 @pytest.mark.parametrize(
@@ -155,20 +158,8 @@ def test_only_templates_that_are_in_use_are_checked() -> None:
         assert not run_check("template-containers", a_template("anothers", spec=wrong), **fields)
 
 
-COSCHEDULING = {"spec": {"schedulerName": SERVED}}
-SCHEDULER = deployment("s", "some:1", f"--scheduler-name={SERVED}")
-OPERATOR = operator(f"--gang-scheduler-name={SERVED}")
-
-
 def gang(**options: Any) -> dict[str, Any]:
     return {"platform": {"kfpytorch": {"gang": options}}}
-
-
-OF_YUNIKORN = {"spec": {"schedulerName": "yunikorn"}}
-GROUPS = {f"{YUNIKORN}task-groups": json.dumps([GROUP])}
-WITH_GROUPS = {"metadata": {"annotations": GROUPS}}
-YUNIKORN_SCHEDULER = deployment("s", "yunikorn:1", "--scheduler-name=yunikorn")
-BY_BACKEND = {"pod-groups-by": "backend"}
 
 
 @pytest.mark.parametrize(
@@ -188,9 +179,6 @@ BY_BACKEND = {"pod-groups-by": "backend"}
 )
 def test_scheduler_name_without_a_gang_is_found(template, deployments, fields, is_found) -> None:
     assert bool(run_check("template-gang", a_template(**template), *deployments, **fields)) is is_found
-
-
-ONE_GROUP = "the pods of all tasks would be in one group"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from backend_plugin.doctor.facts import DryRunReply, Facts, NotReadable, ProbeRe
 from backend_plugin.doctor.run_checks import CHECKS, EXIT_CODES
 
 NODES = NotReadable("the API server answers 500", "kubectl get nodes")
+NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
@@ -97,9 +99,6 @@ def test_connector_without_an_endpoint_is_no_connector_of_flyte() -> None:
         assert "flyte-connector" in {each.id for each in run_checks.list_findings(facts)}
 
 
-NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
-
-
 @pytest.mark.parametrize(("check", "need"), NEEDS)
 def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str, need: Subject) -> None:
     facts = replace(CASES[check], unseen={need: NODES})
@@ -116,9 +115,6 @@ def test_error_of_a_request_marks_a_command_in_its_remedy() -> None:
     remedies = ("", "name a kubeconfig", "kubectl version")
     found = [str(NotReadable("no answer", remedy)) for remedy in remedies]
     assert found == ["no answer", "no answer; name a kubeconfig", "no answer; run: kubectl version"]
-
-
-DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_page_contains_each_exit_code() -> None:

@@ -15,6 +15,8 @@ from backend_plugin.core.settings import read
 from backend_plugin.embedded.objects import merge_patch
 from backend_plugin.embedded.operators.pytorchjob.admission import admit_job
 
+UDP = {"containerPort": 1, "protocol": "UDP"}
+
 
 def a_job(pod: Any = None, replicas: int = 1, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "pytorch", "image": "train:1"}]
@@ -24,9 +26,6 @@ def a_job(pod: Any = None, replicas: int = 1, **spec: Any) -> dict[str, Any]:
 
 def a_container(**fields: Any) -> dict[str, Any]:
     return {"containers": [{"name": "pytorch", "image": "a", **fields}]}
-
-
-UDP = {"containerPort": 1, "protocol": "UDP"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from backend_plugin.embedded.pod_env import expand_references
 
 NESTED = {"A0": "x" * 100, **{f"A{n}": f"$(A{n - 1})" * 10 for n in range(1, 40)}}
 OF_ANOTHER = {"resource": "limits.cpu", "containerName": "x"}
+TORCHRUN = "torchrun --rdzv-endpoint=$MASTER_ADDR:{} --master_port {} x.py --port=1"
 
 
 def build_env(*args, **fields):
@@ -143,9 +144,6 @@ def test_variables_of_a_pod_without_a_job_are_unchanged():
     pod["metadata"]["labels"] = {}
     env = only(container("true", env={"MASTER_PORT": "1", "MASTER_ADDR": "j-worker-1"}), pod)["env"]
     assert (env["MASTER_PORT"], env["MASTER_ADDR"]) == ("1", "j-worker-1")
-
-
-TORCHRUN = "torchrun --rdzv-endpoint=$MASTER_ADDR:{} --master_port {} x.py --port=1"
 
 
 def test_replica_names_are_replaced_by_addresses():

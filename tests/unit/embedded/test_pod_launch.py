@@ -9,6 +9,13 @@ from backend_plugin.embedded.options import EmbeddedOptions, RestartBackoff, sel
 from backend_plugin.embedded.pod_launch import build_launch
 from backend_plugin.embedded.pod_volumes import MountPaths
 
+DATA = {"name": "data", "emptyDir": {}}
+AT = {"name": "data", "mountPath": "/data"}
+HERE = "/pods/u/volumes/data"
+FAILED = 'MountVolume.SetUp failed for volume "v" : '
+NO_HOST_PATH = "hostPath is not allowed: a manifest must not give a task access to files of this machine"
+NO_NFS = "an embedded cluster does not support volumes of the kind nfs"
+
 
 def test_container_environment_is_small_and_complete():
     assert only(container("true"))["env"] == {
@@ -87,11 +94,6 @@ def test_launch_file_is_json_with_the_times_of_the_pod(fields, grace, deadline):
     assert made["back_off"] == [1, 2, 3]
 
 
-DATA = {"name": "data", "emptyDir": {}}
-AT = {"name": "data", "mountPath": "/data"}
-HERE = "/pods/u/volumes/data"
-
-
 def mounted(*args, mounts=(AT,), **fields):
     one = container(*args or ("true",), volumeMounts=list(mounts), **fields)
     return only(one, replica(volumes=[DATA]))
@@ -157,11 +159,6 @@ def test_each_volume_is_a_directory_of_the_pod():
     made = build_launch(replica(volumes=[DATA, memory, absent, several]), *PATHS, EmbeddedOptions(), MACHINE)
     found = [each for each in made["directories"] if "/volumes/" in each]
     assert found == [HERE, *(f"/pods/u/volumes/{name}" for name in "mcp")]
-
-
-FAILED = 'MountVolume.SetUp failed for volume "v" : '
-NO_HOST_PATH = "hostPath is not allowed: a manifest must not give a task access to files of this machine"
-NO_NFS = "an embedded cluster does not support volumes of the kind nfs"
 
 
 @pytest.mark.parametrize(

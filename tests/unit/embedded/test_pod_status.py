@@ -17,6 +17,7 @@ BADLY = pod_status.TerminatedState(
 
 
 app, init, sidecar = (partial(pod_status.ContainerState, kind=kind) for kind in ("app", "init", "sidecar"))
+RUNNING = {"running_since": NOW - 5}
 
 
 def state(final=False, reason="", **containers):
@@ -36,9 +37,6 @@ def conditions(status):
         each["type"]: (each["status"], each.get("reason"), each.get("message"))
         for each in status["conditions"]
     }
-
-
-RUNNING = {"running_since": NOW - 5}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,15 @@ from backend_plugin.embedded import pod_transitions
 from backend_plugin.embedded.scheduling_cycle import GPU_INDICES, Binding
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": AT_ONCE}
+RUNNING = {"running": {"startedAt": AT_ONCE}}
+ENDED = {"terminated": {"exitCode": 1}}
+UNSTARTED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}
+NOT_STARTED = ("Failed", "Error: no such file", True)
+BACK_OFF = ("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)
+STARTED = ("Started", "Started container pytorch", False)
+INIT_STARTED = ("Started", "Started container init-pytorch", False)
+PULL_BACK_OFF = ("BackOff", 'Back-off pulling image "x"', False)
+NO_IMAGE = ("Failed", "Error: no venv for x", True)
 
 
 def bound(**binding):
@@ -45,25 +54,12 @@ def test_containers_see_only_the_gpus_that_they_request():
     assert pod_transitions.with_visible_gpus(bound()) == bound()
 
 
-RUNNING = {"running": {"startedAt": AT_ONCE}}
-ENDED = {"terminated": {"exitCode": 1}}
-
-
 def waiting(reason, message=""):
     return {"waiting": {"reason": reason, "message": message}}
 
 
 def status(state, restarts=0, **more):
     return {"containerStatuses": [{"name": "pytorch", "state": state, "restartCount": restarts, **more}]}
-
-
-UNSTARTED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}
-NOT_STARTED = ("Failed", "Error: no such file", True)
-BACK_OFF = ("BackOff", "Back-off restarting failed container pytorch in pod p_a(u)", True)
-STARTED = ("Started", "Started container pytorch", False)
-INIT_STARTED = ("Started", "Started container init-pytorch", False)
-PULL_BACK_OFF = ("BackOff", 'Back-off pulling image "x"', False)
-NO_IMAGE = ("Failed", "Error: no venv for x", True)
 
 
 @pytest.mark.parametrize(

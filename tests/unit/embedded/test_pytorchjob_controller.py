@@ -13,6 +13,7 @@ from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LABEL = "training.kubeflow.org/"
+POD, SERVICE = ({"kind": kind, "metadata": {"name": "job-worker-0"}} for kind in ("Pod", "Service"))
 
 
 def a_job(*, master=None, worker=None, status=None, **spec):
@@ -185,9 +186,6 @@ def test_unchanged_condition_is_not_written_again():
     pods = [a_pod("master-0", "Running"), a_pod("worker-0", "Running", deleted=30)]
     step = run_controller(job, *pods, now=after(9))
     assert [each["lastUpdateTime"] for each in step.status["conditions"]] == [stamp(), stamp()]
-
-
-POD, SERVICE = ({"kind": kind, "metadata": {"name": "job-worker-0"}} for kind in ("Pod", "Service"))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from backend_plugin.embedded.scheduling_cycle import (
     schedule_pods,
 )
 
+LABELS = {"zone": "a", "size": "8", "name": "x"}
+
 
 def placed(pods, nodes, *, bound=()):
     claims, taken = ([read_pod_info(each) for each in some] for some in (pods, bound))
@@ -98,9 +100,6 @@ def test_gpus_of_a_pod_are_divided_among_containers_and_reused_by_init_container
     )
     asked["metadata"]["annotations"] = {GPU_INDICES: "1,2,5"}
     assert compute_gpu_slices(asked) == {"warm": (1,), "pytorch": (1, 2), "sidecar": (), "probe": (5,)}
-
-
-LABELS = {"zone": "a", "size": "8", "name": "x"}
 
 
 def required(*terms):

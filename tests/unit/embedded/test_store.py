@@ -18,6 +18,8 @@ from backend_plugin.embedded.store import ObjectChange, Store
 from backend_plugin.shell.cluster import AlreadyExists, ClusterUnavailable, VersionConflict
 
 POD = Key("Pod", "a", "p")
+STARTED = build_event_body(KUBELET, "Started", "Started container pytorch")
+BACK_OFF = build_event_body(KUBELET, "BackOff", "Back-off", warning=True)
 
 
 @pytest.fixture
@@ -240,9 +242,6 @@ def test_damaged_file_error_contains_a_remedy(state, damage):
 
 
 # ---- events
-
-STARTED = build_event_body(KUBELET, "Started", "Started container pytorch")
-BACK_OFF = build_event_body(KUBELET, "BackOff", "Back-off", warning=True)
 
 
 def list_events(store):

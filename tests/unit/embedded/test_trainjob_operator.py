@@ -14,6 +14,8 @@ from backend_plugin.embedded.operators.trainjob.status import find_failure
 
 OPERATOR = OPERATORS["TrainJob"]
 JOB, RUNTIME = build_objects()
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 
 
 def test_objects_are_stored_with_defaults():
@@ -65,10 +67,6 @@ def test_unsupported_field_is_rejected(admit, manifest, field):
         admit(manifest)
     assert caught.value.code == 422
     assert field in str(caught.value)
-
-
-NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
-FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 
 
 def reconcile(job, runtime):

@@ -26,6 +26,13 @@ from flytekitplugins.kfpytorch.retries import RestartSettings
 from kfpytorch_common.quantity import parse
 
 CONFIGS = (Elastic, Master, PyTorch, RunPolicy, Worker)
+ANYTHING = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text("aZ0:. é", max_size=9))
+SAID = st.sampled_from(CONFIGS).flatmap(
+    lambda config: st.tuples(
+        st.just(config),
+        st.fixed_dictionaries({}, optional={field.name: ANYTHING for field in fields(config)}),
+    )
+)
 
 
 def refusal(config: Any, **arguments: Any) -> tuple[str, ...]:
@@ -236,15 +243,6 @@ def test_changed_config_is_checked_again() -> None:
     with pytest.raises(ConfigError, match=message):
         config.check()
     assert config.run_policy == RunPolicy(CleanPodPolicy.ALL)
-
-
-ANYTHING = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text("aZ0:. é", max_size=9))
-SAID = st.sampled_from(CONFIGS).flatmap(
-    lambda config: st.tuples(
-        st.just(config),
-        st.fixed_dictionaries({}, optional={field.name: ANYTHING for field in fields(config)}),
-    )
-)
 
 
 @given(SAID)

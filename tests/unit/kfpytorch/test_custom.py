@@ -29,6 +29,7 @@ FULL_TRAIN_JOB = TrainJob(
     pod_failure_policy=[FAIL_42, PodFailurePolicyRule(action="Ignore", pod_conditions={"Moved": "True"})],
     packages=["einops>=0.8"],
 )
+DISRUPTED = {"DisruptionTarget": "True"}
 
 
 def test_all_options_of_a_train_job_are_encoded() -> None:
@@ -76,9 +77,6 @@ class Array:
 
     def __bool__(self) -> bool:
         raise ValueError
-
-
-DISRUPTED = {"DisruptionTarget": "True"}
 
 
 @pytest.mark.parametrize(

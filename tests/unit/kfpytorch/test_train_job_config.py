@@ -11,6 +11,13 @@ from flytekitplugins.kfpytorch.problems import ConfigError
 from flytekitplugins.kfpytorch.retries import RestartSettings
 
 JAX = kf.TrainJob(framework="jax")
+ALWAYS, FAILURE, NEVER = kf.RestartPolicy.ALWAYS, kf.RestartPolicy.FAILURE, kf.RestartPolicy.NEVER
+FIVE = kf.TrainJob(max_restarts=5)
+NO_RESTARTS = kf.TrainJob(max_restarts=0)
+DATASET = "s3://data/digits"
+MODEL = "hf://owner/model"
+SIZE = "50Gi"
+TOKEN = {"ACCESS_TOKEN": "x"}
 
 
 def find_problems(**fields: Any) -> dict[str, str]:
@@ -74,9 +81,6 @@ def test_mpi_job_with_one_node_or_a_named_runtime_is_rejected(workers, options, 
     assert [problem.rsplit(": ", 1)[0] for problem in caught.value.problems] == [field]
 
 
-ALWAYS, FAILURE, NEVER = kf.RestartPolicy.ALWAYS, kf.RestartPolicy.FAILURE, kf.RestartPolicy.NEVER
-
-
 def operator_fails_job(restarts: dict[kf.RestartPolicy, int], limit: int | None) -> bool:
     """Return the result of PastBackoffLimit in training-operator v1 (reference/pytorchjob.md 2.7)."""
     total = sum(count for policy, count in restarts.items() if policy is not NEVER)
@@ -125,10 +129,6 @@ def test_each_replica_may_restart_as_often_as_its_role_permits(master, worker, r
         assert operator_fails_job({FAILURE: permitted + 1}, restarts.backoff_limit)
 
 
-FIVE = kf.TrainJob(max_restarts=5)
-NO_RESTARTS = kf.TrainJob(max_restarts=0)
-
-
 @pytest.mark.parametrize(
     ("role", "policy", "train_job", "words"),
     [
@@ -150,12 +150,6 @@ def test_restart_policy_may_agree_with_the_restarts() -> None:
     kf.Elastic(nnodes=2, max_restarts=3, train_job=FIVE)
     for policy, train_job in ((None, FIVE), (FAILURE, FIVE), (NEVER, NO_RESTARTS), (FAILURE, kf.TrainJob())):
         kf.PyTorch(worker=kf.Worker(replicas=2, restart_policy=policy), train_job=train_job)
-
-
-DATASET = "s3://data/digits"
-MODEL = "hf://owner/model"
-SIZE = "50Gi"
-TOKEN = {"ACCESS_TOKEN": "x"}
 
 
 def build(**options: Any) -> kf.PyTorch:

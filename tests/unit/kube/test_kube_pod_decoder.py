@@ -21,6 +21,11 @@ MOMENTS = st.sampled_from(
 )
 WORDS = st.sampled_from(["", "True", "False", "Running", "x" * 5_000, "Grüße", "\udce2\udc82", "\0"])
 INT32 = st.sampled_from([0, 1, 137, -9, 2**31 - 1, -(2**31)])
+BROKEN = [
+    *(b"", b"<html>", b'{"type": "ADDED"}', MAGIC, MAGIC + b"\xff" * 9),
+    wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})[:-1],
+    wrapped("Status", {"code": 403}),
+]
 
 
 def an_object(**fields):
@@ -194,13 +199,6 @@ def test_equal_parts_of_pods_are_shared():
     assert one.ready is other.ready
     assert one.containers[0].image is other.containers[0].image
     assert one.containers[0].ended is other.containers[0].ended
-
-
-BROKEN = [
-    *(b"", b"<html>", b'{"type": "ADDED"}', MAGIC, MAGIC + b"\xff" * 9),
-    wrapped("Pod", {"metadata": {"name": "p"}, "status": {"phase": "Running"}})[:-1],
-    wrapped("Status", {"code": 403}),
-]
 
 
 @pytest.mark.parametrize("payload", BROKEN)

@@ -10,6 +10,9 @@ from backend_plugin.shell.allowlist import FLYTES, Allowlist
 from backend_plugin.shell.output_prefixes import DEFAULT, OutputPrefixes, PrefixNotAllowed, StoreLocation
 
 PREFIXES = OutputPrefixes(["s3://bucket", "s3://private"])
+LISTED = OutputPrefixes(
+    ["s3://flyte", "s3://shared/flyte/", "gs://team-*/out", "file:///data/flyte", "/scratch"]
+)
 
 
 def refused(allowed: dict[str, Any], **run: Any) -> list[Problem]:
@@ -60,11 +63,6 @@ def test_both_namespace_rules_apply_and_a_project_is_no_pattern() -> None:
     given = {"template": FLYTES, "namespaces": ("team-*",)}
     assert refused(given)
     assert not refused(given, project="team-a", namespace="team-a-development")
-
-
-LISTED = OutputPrefixes(
-    ["s3://flyte", "s3://shared/flyte/", "gs://team-*/out", "file:///data/flyte", "/scratch"]
-)
 
 
 @pytest.mark.parametrize(

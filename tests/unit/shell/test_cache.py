@@ -18,6 +18,7 @@ from backend_plugin.shell.cluster import ObjectName
 from backend_plugin.shell.queue_positions import QueuePositions
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+RESERVED = Condition(type="QuotaReserved", true=True)
 
 
 def a_cache(*records: Any) -> Cache:
@@ -302,9 +303,6 @@ def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:
         assert [group.uid for group in get_entry(cache).pod_groups] == ["w", "b"]
     drop(cache, PodGroup, "j")
     assert get_entry(cache).pod_groups == ()
-
-
-RESERVED = Condition(type="QuotaReserved", true=True)
 
 
 def workload(uid: str, second: int = 0, *conditions: Condition, **fields: object) -> PodGroup:

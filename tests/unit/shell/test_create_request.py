@@ -17,6 +17,9 @@ from backend_plugin.shell import create_request, task_responses
 from backend_plugin.shell.capabilities_cache import MAX_NAMESPACES, CapabilitiesCache
 from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName
 
+INVALID = [b"\x12", b"\x12\x05a", b"\x0b", b"\x80" * 20, b"\x08" + b"\xff" * 11, b"\x0d\x00", b"\x1a\x01\xff"]
+MIB = 2**20
+
 
 def a_request() -> admin.CreateTaskRequest:
     request = admin.CreateTaskRequest(output_prefix="s3://bucket/f1")
@@ -69,18 +72,12 @@ def test_message_with_too_many_fields_is_a_problem() -> None:
     assert problem.field == "template"
 
 
-INVALID = [b"\x12", b"\x12\x05a", b"\x0b", b"\x80" * 20, b"\x08" + b"\xff" * 11, b"\x0d\x00", b"\x1a\x01\xff"]
-
-
 def test_invalid_request_is_rejected_and_unknown_fields_are_ignored() -> None:
     for data in INVALID:
         with pytest.raises(DecodeError):
             create_request.parse_request(data)
     for data in (b"", b"\x28\x96\x01", b"\x29" + b"\0" * 8, b"\x2d" + b"\0" * 4):
         assert create_request.parse_request(data).problems == []
-
-
-MIB = 2**20
 
 
 class Logs:

@@ -12,6 +12,7 @@ import yaml
 from backend_plugin.shell import bounded_read, yaml_loader
 
 FACE = "\N{GRINNING FACE}"
+DEEP = 100_000
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,6 @@ def test_astral_character_is_read_in_each_encoding(text: bytes) -> None:
 def test_lone_surrogate_is_rejected_with_its_position(text: bytes) -> None:
     with pytest.raises(yaml.YAMLError, match="line 1, column"):
         yaml_loader.load_documents(text)
-
-
-DEEP = 100_000
 
 
 @pytest.mark.parametrize(

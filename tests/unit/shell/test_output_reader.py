@@ -19,6 +19,8 @@ from backend_plugin.shell.output_reader import OutputReader, ReadLimits, TaskOut
 from backend_plugin.shell.output_stores import OutputStores, StoreUnavailable, StoreUnusable
 from kfpytorch_common.causes import Cause
 
+_ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb": ConnectionError}
+
 
 def document(message: str = "no data", seconds: int = 0, **fields: Any) -> bytes:
     error = ContainerError(code="USER:ValueError", message=message, **fields)
@@ -153,9 +155,6 @@ def test_file_deleted_while_a_directory_is_listed_is_skipped(tmp_path: Path) -> 
 def test_missing_listed_directory_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="check that it is mounted here"):
         read_outputs(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
-
-
-_ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb": ConnectionError}
 
 
 class OddStore(MemoryFileSystem):

@@ -21,6 +21,9 @@ from backend_plugin.shell.together import run_until_first_exit
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 LOG = logging.getLogger("backend_plugin.test")
+EVIL = "a\x1b[2Jb\x9bc\rd \u202egnp.exe\u202c \u2028next\x00"
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+MANY = 200
 
 
 class Terminal(io.StringIO):
@@ -74,9 +77,6 @@ def test_text_log_line_is_short_and_contains_the_fields_and_a_terminal_has_colou
     assert re.fullmatch(r"\d\d:\d\d:\d\d \x1b\[31mERROR  \x1b\[0m broken\n", stream.getvalue())
 
 
-EVIL = "a\x1b[2Jb\x9bc\rd \u202egnp.exe\u202c \u2028next\x00"
-
-
 @pytest.mark.parametrize("form", logging_setup.FORMS)
 def test_control_characters_in_names_are_escaped_and_a_traceback_is_logged(form: str) -> None:
     stream = set_up(form)
@@ -94,9 +94,6 @@ def test_control_characters_in_names_are_escaped_and_a_traceback_is_logged(form:
         LOG.exception("it broke")
     assert "it broke" in stream.getvalue()
     assert "ValueError: invalid literal" in stream.getvalue()
-
-
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 @pytest.mark.parametrize(
@@ -244,9 +241,6 @@ async def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
     # Both groups cancel again after the same interval, the outer one the inner one, which then still waits.
     group = run_until_first_exit(run_until_first_exit(swallow_a_cancellation()))
     await cancel_after_start(asyncio.create_task(group))
-
-
-MANY = 200
 
 
 async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> None:

@@ -61,6 +61,7 @@ SAID: dict[str, tuple[Any, str, Any]] = {
     "kubernetes.context": ("prod", "prod", "prod"),
     "kubernetes.orphan-scan-interval": ("90m", "90m", timedelta(minutes=90)),
 }
+TLS = ("certificate", "key", "client-ca", "client-names")
 
 
 def nested(flat: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -105,9 +106,6 @@ def test_each_setting_is_read_equally_from_file_variable_and_flag(key: str) -> N
     for in_force, source in ways:
         assert field(in_force.settings, key) == meant
         assert in_force.sources == {**dict.fromkeys(needs, "s.yaml"), key: source}
-
-
-TLS = ("certificate", "key", "client-ca", "client-names")
 
 
 def test_each_setting_has_a_test_row_and_unique_names() -> None:

@@ -23,6 +23,28 @@ from hypothesis import strategies as st
 from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
 from kfpytorch_common.causes import Failure, Frame
 
+# Python 3.11, or the package exceptiongroup in Python 3.10, and Python 3.10 without it.
+UNREADABLE = ("<exception str() failed>", "<unprintable Unprintable object>")
+FAILURES = st.builds(
+    Failure,
+    message=st.text(),
+    frames=st.lists(st.builds(Frame), max_size=3).map(tuple),
+    stopped=st.booleans(),
+)
+DISTRIBUTED = sysconfig.get_path("purelib") + "/torch/distributed"
+ASKED = f"""Stack (most recent call first):
+  File "{DISTRIBUTED}/distributed_c10d.py", line 5055 in barrier
+  File "{DISTRIBUTED}/c10d_logger.py", line 81 in wrapper
+  File "/home/me/train.py", line 9 in train
+"""
+needs_groups = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups"
+)
+
+read = partial(TracebackException.from_exception, compact=True)
+# The attributes of a SyntaxError have no defined types: here, a parser has stored the column as text.
+COLUMN = SyntaxError("text", ("recipe.txt", 3, "7", "a = = b"))
+
 
 def recorded(directory: Path, error: BaseException, replica: str = "worker-0", **recoverable: bool) -> Any:
     identity = failure_file.read_identity(replica)
@@ -71,10 +93,6 @@ def test_system_exit_has_the_exit_code_of_an_interpreter(tmp_path: Path, code: A
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise SystemExit(0)
-
-
-# Python 3.11, or the package exceptiongroup in Python 3.10, and Python 3.10 without it.
-UNREADABLE = ("<exception str() failed>", "<unprintable Unprintable object>")
 
 
 def test_exception_with_any_message_is_recorded(tmp_path: Path) -> None:
@@ -135,14 +153,6 @@ def test_user_frames_are_kept_and_others_only_if_there_are_none(tmp_path: Path) 
     assert {Path(frame.file).parent.name for frame in recorded(tmp_path, alone).frames} == {"json"}
 
 
-FAILURES = st.builds(
-    Failure,
-    message=st.text(),
-    frames=st.lists(st.builds(Frame), max_size=3).map(tuple),
-    stopped=st.booleans(),
-)
-
-
 @given(st.lists(FAILURES, max_size=4))
 def test_terminations_of_a_node_are_equal_after_writing_and_reading(tmp_path_factory, all_of) -> None:
     directory = tmp_path_factory.mktemp("node")
@@ -155,14 +165,6 @@ def test_missing_or_incomplete_failure_file_is_ignored(tmp_path: Path) -> None:
     for name in (failure_file.FILE_NAME, failure_file.RANKS_FILE_NAME):
         (tmp_path / name).write_text('{"rank": 1, "repl')
     assert (failure_file.read_failure(tmp_path), failure_file.read_terminations(tmp_path)) == (None, ([], []))
-
-
-DISTRIBUTED = sysconfig.get_path("purelib") + "/torch/distributed"
-ASKED = f"""Stack (most recent call first):
-  File "{DISTRIBUTED}/distributed_c10d.py", line 5055 in barrier
-  File "{DISTRIBUTED}/c10d_logger.py", line 81 in wrapper
-  File "/home/me/train.py", line 9 in train
-"""
 
 
 def test_stack_position_has_the_collective_that_the_rank_waits_in(tmp_path: Path) -> None:
@@ -245,13 +247,6 @@ def test_long_chain_keeps_its_nearest_and_its_first_exceptions(tmp_path: Path) -
     assert [each.message for each in recorded(tmp_path, errors[0]).chain] == ["9", "3", "2", "1"]
 
 
-needs_groups = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="Python 3.10 has no notes and no exception groups"
-)
-
-read = partial(TracebackException.from_exception, compact=True)
-
-
 @dataclasses.dataclass(frozen=True)
 class Frozen(Exception):
     code: int
@@ -293,10 +288,6 @@ class OddNotes(Exception):
     """An exception whose notes are not in a list."""
 
     __notes__ = 3
-
-
-# The attributes of a SyntaxError have no defined types: here, a parser has stored the column as text.
-COLUMN = SyntaxError("text", ("recipe.txt", 3, "7", "a = = b"))
 
 
 @pytest.mark.parametrize("error", [Delegating("text"), OddNotes("text"), COLUMN], ids=repr)

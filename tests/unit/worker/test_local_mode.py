@@ -15,6 +15,7 @@ from flytekitplugins.kfpytorch.worker.local_requirements import PackagesNotInsta
 from flytekitplugins.kfpytorch.worker.runtime_info import InvalidLocalMode, LocalMode
 
 INLINE, REPLICAS = LocalMode(inline=True), LocalMode(inline=False)
+ABSENT = TrainJob(packages=["no-such"])
 
 
 @pytest.mark.parametrize(
@@ -70,9 +71,6 @@ def test_pyflyte_run_is_detected_from_the_click_context(remote, verbose, expecte
         # The environment takes precedence over the command line.
         assert runtime_info.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": "0"}) is False
     assert (runtime_info.is_under_pyflyte_run(), runtime_info.is_verbose({})) == (False, False)
-
-
-ABSENT = TrainJob(packages=["no-such"])
 
 
 def require(*packages: str) -> None:

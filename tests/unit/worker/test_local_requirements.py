@@ -10,6 +10,9 @@ import pytest
 from flytekitplugins.kfpytorch import Dataset, TrainJob
 from flytekitplugins.kfpytorch.worker.local_requirements import DataNotLoaded, load_sources
 
+MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
+OTHER_FORMATS = ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"]
+
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,10 +55,6 @@ class Objects:
     def get_file(self, name: str, path: str) -> None:
         self.transferred.append(name)
         Path(path).write_bytes(self.objects[name])
-
-
-MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
-OTHER_FORMATS = ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from kfpytorch_common.causes import Failure
 
 Install = Callable[[str, str], None]
+RULE = "-" * 74
+NOTICED = "noticed that process rank 1 with PID 9596 on node"
+ENDED = "  Process name: {}\n  Exit code:    3\n"
+ON_ANOTHER = "rank 1 failed on another node, with exit code 3"
 
 
 @pytest.fixture
@@ -71,12 +75,6 @@ def test_rank_imports_the_modules_of_its_own_node(tmp_path: Path, install: Insta
     )
     assert mpi_agent._run_launcher(build_node(tmp_path / "node", is_launcher=True)) == []
     assert (tmp_path / "done").exists()
-
-
-RULE = "-" * 74
-NOTICED = "noticed that process rank 1 with PID 9596 on node"
-ENDED = "  Process name: {}\n  Exit code:    3\n"
-ON_ANOTHER = "rank 1 failed on another node, with exit code 3"
 
 
 @pytest.mark.parametrize(

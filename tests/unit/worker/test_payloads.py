@@ -20,6 +20,8 @@ from flytekitplugins.kfpytorch.worker.result import ElasticWorkerResult
 
 LOCK = threading.Lock()
 MODEL = SimpleNamespace(lock=LOCK, size=3)
+# Above the size limit below which a copy is cheaper than a file.
+MANY = 1 << 18
 
 
 def payload(function: Callable[..., Any], **inputs: Any) -> Payload:
@@ -92,10 +94,6 @@ def test_object_that_cannot_be_pickled_is_named() -> None:
 def test_callable_without_code_is_sent_or_rejected() -> None:
     assert pickle.loads(payloads.encode_payload(payload(len), "flow.train")).function is len
     assert "cannot be sent to its worker processes" in refusal(payload(threading.Lock().acquire))
-
-
-# Above the size limit below which a copy is cheaper than a file.
-MANY = 1 << 18
 
 
 @dataclasses.dataclass

@@ -40,6 +40,8 @@ AFTER = report.FailureReport(
     seconds=4.26,
     logs="/logs/run",
 )
+ABORTED = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5, pid=77)
+WORDS = ["terminate called", "  what():  op.preamble.length <= op.nbytes. 8 vs 4. Received data size"]
 
 
 def cause(**fields: Any) -> Failure:
@@ -308,10 +310,6 @@ def test_rank_0_that_exits_with_code_0_is_early_if_others_waited() -> None:
     assert analyze_failures([left, peer], []).early == [left]
     assert analyze_failures([left, peer], []).others == [peer]
     assert analyze_failures([left], []).early == ()
-
-
-ABORTED = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5, pid=77)
-WORDS = ["terminate called", "  what():  op.preamble.length <= op.nbytes. 8 vs 4. Received data size"]
 
 
 def test_gloo_abort_is_explained_as_a_collective_mismatch() -> None:

@@ -18,6 +18,7 @@ MACHINES = st.builds(
     gpus=st.integers(0, 16).map(lambda number: tuple(str(gpu) for gpu in range(number))),
 )
 CHOICES = st.none() | st.integers(1, 64)
+JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
 
 
 def test_rank_limit_is_derived_from_gpus_or_memory_and_cpus() -> None:
@@ -133,9 +134,6 @@ def test_this_machine_has_processors_and_memory() -> None:
     assert 1 <= here.processors <= len(os.sched_getaffinity(0))
     assert 0 < here.memory <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert here.gpus == ()
-
-
-JOB = {"PET_RDZV_ENDPOINT": "train-worker-0:23456"}
 
 
 @pytest.mark.parametrize(

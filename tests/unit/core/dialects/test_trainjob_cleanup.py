@@ -46,6 +46,7 @@ RULES = JudgingContext(
 COMPLETE = build_condition("Complete", reason="AllJobsCompleted")
 NODES = [build_running(0), build_running(1)]
 WORKLOAD = build_workload(active=True)
+DIALECT = DIALECTS["TrainJob"]
 
 
 def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
@@ -170,9 +171,6 @@ def test_time_of_the_verdict_is_the_end_of_an_orphan_that_this_server_has_suspen
     ended = merge_patch(job, judged(observe(job, *NODES), seconds=7_200)[1].patch)
     now, hour = BEGAN + timedelta(hours=hours), timedelta(hours=1)
     assert (find_orphan_candidate(read_job(ended), now, hour) is not None) is is_orphan
-
-
-DIALECT = DIALECTS["TrainJob"]
 
 
 def test_job_is_read_with_the_options_of_its_annotation():

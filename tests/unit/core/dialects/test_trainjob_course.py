@@ -33,6 +33,11 @@ RULES = JudgingContext(deadlines=Deadlines(active_seconds=100))
 RESUMED = {"type": "Suspended", "status": "False", "reason": "Resumed", "lastTransitionTime": at(60)}
 OURS = {"manager": "kfpytorch.flyte.org/connector"}
 KUEUE = {"manager": "kueue.x-k8s.io/manager"}
+LAUNCHER = build_running(0)
+LAUNCHER["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "launcher"
+LAUNCHER["metadata"]["name"] = "j-launcher-0-0-aaaaa"
+OTHER_NODE = build_running(1)
+OTHER_NODE["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
 
 
 def derive(job, *pods, **more) -> list[tuple[str, str, float | None]]:
@@ -165,13 +170,6 @@ def test_observed_state_without_a_job_is_unchanged():
     observed = observe(None, build_running(0), build_ended(0, 1, suffix="first"))
     assert DIALECTS["TrainJob"].interpret(observed) is observed
     assert list_pods(observed) == ["j-node-0-0-aaaaa", "j-node-0-0-first"]
-
-
-LAUNCHER = build_running(0)
-LAUNCHER["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "launcher"
-LAUNCHER["metadata"]["name"] = "j-launcher-0-0-aaaaa"
-OTHER_NODE = build_running(1)
-OTHER_NODE["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ DATASET = {"uri": "s3://data/digits", "secret": "s3", "env": {"REGION": "eu"}}
 MODEL = {"uri": "hf://owner/model"}
 SIZE = {"size": "50Gi"}
 BOTH = {"dataset": DATASET, "model": MODEL, "storage": SIZE}
+MOUNTS = [{"name": "v", "mountPath": path} for path in ("/v", "/workspace/dataset/")]
+MOUNTING = {
+    "volumes": [{"name": "v", "emptyDir": {}}],
+    "containers": [{"name": "primary", "volumeMounts": MOUNTS}],
+}
 
 
 def plan_with_data(options, replicas=trainjobs.REPLICAS, pod=None, **fields):
@@ -90,13 +95,6 @@ def with_model(**fields):
 )
 def test_invalid_source_or_storage_is_rejected(options, field, value):
     assert list_problems(options) == [(field, value)]
-
-
-MOUNTS = [{"name": "v", "mountPath": path} for path in ("/v", "/workspace/dataset/")]
-MOUNTING = {
-    "volumes": [{"name": "v", "emptyDir": {}}],
-    "containers": [{"name": "primary", "volumeMounts": MOUNTS}],
-}
 
 
 @pytest.mark.parametrize(

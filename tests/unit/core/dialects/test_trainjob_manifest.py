@@ -23,6 +23,12 @@ MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
 OF_MPI = {**FIXED, **MPI}
 LABELLED = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}
 WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
+OWN_VOLUMES = {"volumes": [{"name": "mpi-hostfile", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}
+OWN_MOUNTS = [{"name": "v", "mountPath": path} for path in ("/v", "/etc/mpi", "/etc/kfpytorch/ssh/")]
+OWN_VARIABLES = [
+    {"name": "OMPI_MCA_btl_tcp_if_include", "value": "eth0"},
+    {"name": "OMPI_MCA_orte_default_hostfile", "value": "/hosts"},
+]
 
 
 def get_pod(custom, **fields):
@@ -172,14 +178,6 @@ def test_mpi_job_has_a_launcher_as_its_first_node():
     assert env["MASTER_ADDR"] == f"{name}-launcher-0-0.{name}"
     assert (env["WORLD_SIZE"], "RANK" in env) == ("32", False)
     assert table.read_job(planned.job).launcher
-
-
-OWN_VOLUMES = {"volumes": [{"name": "mpi-hostfile", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}
-OWN_MOUNTS = [{"name": "v", "mountPath": path} for path in ("/v", "/etc/mpi", "/etc/kfpytorch/ssh/")]
-OWN_VARIABLES = [
-    {"name": "OMPI_MCA_btl_tcp_if_include", "value": "eth0"},
-    {"name": "OMPI_MCA_orte_default_hostfile", "value": "/hosts"},
-]
 
 
 def test_volume_mount_and_variable_that_trainer_adds_to_mpi_nodes_are_rejected():

@@ -16,6 +16,15 @@ POLICY = [
 ]
 FAIL = [{"action": "FailJob", "exitCodes": [42]}]
 LOST = {"DisruptionTarget": "True"}
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE = {"scheduler": "kueue", "queue": "q"}
+COSCHEDULING = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
+ADMITTED = {**COSCHEDULING, "local-queue": "q"}
+RULE = {"action": "FailJob", "exitCodes": [1]}
+RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
+TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
 
 
 def plan_policies(custom=trainjobs.REPLICAS, **options):
@@ -103,14 +112,6 @@ def test_error_files_of_other_nodes_are_ignored_after_a_success(kind, found):
     assert [each.worker.removesuffix("-aaaaa") for each in observed.error_files] == found
 
 
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-KUEUE = {"scheduler": "kueue", "queue": "q"}
-COSCHEDULING = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
-ADMITTED = {**COSCHEDULING, "local-queue": "q"}
-
-
 def find_annotations(mode: str | None, gang=None, runtime: str | None = None):
     """Return the annotations of the JobSet, of its Job and of its pods that set a topology."""
     topology = {"level": "rack", **({"mode": mode} if mode else {})}
@@ -174,11 +175,6 @@ def test_invalid_topology_is_rejected(topology, field, value):
     custom = {**trainjobs.REPLICAS, "kfpytorch": {"trainJob": {"topology": topology}}}
     (problem, *_) = reject(trainjobs.plan_train_job, custom)
     assert (problem.field, problem.value) == (f"custom.kfpytorch.trainJob.topology.{field}", value)
-
-
-RULE = {"action": "FailJob", "exitCodes": [1]}
-RUNTIME = {"trainJob": {"runtime": "torch-distributed"}}
-TERMINAL = {"containers": [{"name": "primary", "tty": True}]}
 
 
 def plan_job(custom=trainjobs.REPLICAS, **part):

@@ -46,6 +46,12 @@ SECRET = (
 DEVICE = "k8s.amazonaws.com/accelerator"
 NCCL = FOR_TRAINING[:1]
 TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
+REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
+REQUIRING = {"non-interruptible-node-selector-requirement": REQUIREMENT}
+BOTH = {"matchExpressions": [*TERM["matchExpressions"], REQUIREMENT]}
+BARE = {"matchExpressions": [REQUIREMENT]}
+FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+NAMED = {"metadata": {"podTemplateName": "named"}}
 
 
 def claims(**containers):
@@ -151,13 +157,6 @@ def test_role_resources_add_tolerations_and_affinity():
     assert pod(template, section, base)["spec"].get("affinity") is None
 
 
-REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
-REQUIRING = {"non-interruptible-node-selector-requirement": REQUIREMENT}
-BOTH = {"matchExpressions": [*TERM["matchExpressions"], REQUIREMENT]}
-BARE = {"matchExpressions": [REQUIREMENT]}
-FIELDS = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-
-
 @pytest.mark.parametrize(
     ("terms", "meant"),
     [
@@ -210,9 +209,6 @@ def test_resource_claims_are_kept_beside_the_amounts():
     made = pod(rendered({"containers": containers, "resourceClaims": resource_claims}))["spec"]
     assert [each["resources"]["claims"] for each in made["containers"]] == [gpu, gpu]
     assert made["resourceClaims"] == resource_claims
-
-
-NAMED = {"metadata": {"podTemplateName": "named"}}
 
 
 def labelled(name: str, namespace: str):

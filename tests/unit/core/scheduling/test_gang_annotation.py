@@ -21,6 +21,7 @@ from backend_plugin.core.scheduling.schedulers import yunikorn
 from backend_plugin.core.settings import read
 
 UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
+BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
@@ -70,9 +71,6 @@ def test_gang_has_the_requests_of_its_initializers_unless_a_named_runtime_determ
     assert gang.has_unknown_requests is bool(runtime)
     (role,) = gang.roles
     assert (role.name, role.requests["ephemeral-storage"]) == ("node", "2Gi")
-
-
-BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
 
 
 def container(cpu: str = "", *, limits=None, **fields):

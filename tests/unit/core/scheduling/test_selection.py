@@ -21,6 +21,14 @@ VOLCANO = "volcano scheduling.volcano.sh/v1beta1"
 NO_GANG = "No gang, and jobs of several replicas may block each other: no scheduler found"
 UNKNOWN_OPERATOR = {"operator_scheduler": None, "unknown": {"operator_scheduler": "forbidden; add {x}"}}
 FULL = {"admission_scheduler": "exceeded quota", "suspends_jobs": "exceeded quota"}
+PARTS = {
+    "scheduler": "volcano",
+    "pod-groups-by": "backend",
+    "queue": "all",
+    "by-namespace": {"project-development": {"scheduler": "kai"}, "theirs": {"queue": "theirs"}},
+    "by-project": {"project/staging": {"scheduler": "none"}},
+    "allowed-schedulers": {"yunikorn": {"queue": "root.a"}, "kai": {}},
+}
 
 
 def has(*groups: str, **fields) -> Capabilities:
@@ -205,16 +213,6 @@ def test_job_with_a_scheduler_queue_does_not_wait_in_the_default_kueue_queue():
     assert group["spec"]["queue"] == "team-b"
     assert made.reasons[-1] == "Not after queue default: the task's team-b is one of volcano."
     assert describe_plan(planned(AUTO, found)) == (VOLCANO, "default")
-
-
-PARTS = {
-    "scheduler": "volcano",
-    "pod-groups-by": "backend",
-    "queue": "all",
-    "by-namespace": {"project-development": {"scheduler": "kai"}, "theirs": {"queue": "theirs"}},
-    "by-project": {"project/staging": {"scheduler": "none"}},
-    "allowed-schedulers": {"yunikorn": {"queue": "root.a"}, "kai": {}},
-}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,13 @@ ELASTIC = {
 COMMAND = ["python", "-c", "program", "300"]
 LIMITS = {"limits": [{"name": "CPU", "value": "2"}]}
 CONTAINER = {"image": "train:1", "command": ["train"], "args": ["--long"], "resources": LIMITS}
+TRAIN_JOB = {"kfpytorch": {"dialect": "trainjob"}}
+SIZES = [
+    {"mebibytes": 1, "seconds": 0.001, "algbw": 1.05, "busbw": 1.836},
+    {"mebibytes": 256, "seconds": 0.01, "algbw": 26.8, "busbw": 46.97},
+]
+SAID = {"ranks": 8, "hosts": 2, "backend": "nccl", "device": "NVIDIA H200", "torch": "2.9", "sizes": SIZES}
+LINE = json.dumps({"kfpytorch-burn-in": SAID})
 
 
 def planned(custom, token="a", settings=None, **template):
@@ -84,9 +91,6 @@ def test_job_has_a_unique_name_and_an_output_prefix_without_a_store() -> None:
     assert one.job["metadata"]["annotations"][OUTPUT_PREFIX] == "kfpytorch-doctor://burn-in/a"
 
 
-TRAIN_JOB = {"kfpytorch": {"dialect": "trainjob"}}
-
-
 @pytest.mark.parametrize(("custom", "nodes"), [(REPLICAS, 4), (ELASTIC, 2)])
 def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -> None:
     fields = {**custom, "runPolicy": {"backoffLimit": 4}}
@@ -122,14 +126,6 @@ def test_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
     assert before.job["spec"]["trainer"]["args"] == ["--long"]
     assert after.job["spec"]["trainer"] == {**kept, "command": COMMAND}
     assert after.job["spec"]["runtimeRef"]["name"] == "torch-distributed"
-
-
-SIZES = [
-    {"mebibytes": 1, "seconds": 0.001, "algbw": 1.05, "busbw": 1.836},
-    {"mebibytes": 256, "seconds": 0.01, "algbw": 26.8, "busbw": 46.97},
-]
-SAID = {"ranks": 8, "hosts": 2, "backend": "nccl", "device": "NVIDIA H200", "torch": "2.9", "sizes": SIZES}
-LINE = json.dumps({"kfpytorch-burn-in": SAID})
 
 
 def build_success(line: str, *nodes: str) -> Finding:
