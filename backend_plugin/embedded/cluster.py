@@ -1,7 +1,7 @@
 """The embedded cluster, an implementation of `shell.cluster.Cluster`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
@@ -126,17 +126,17 @@ class EmbeddedCluster:
 
     async def delete_pod(self, name: ObjectName) -> None:
         """Delete a pod; see `Cluster.delete_pod`."""
-        pod = self._find_object("Pod", name)
-        if pod is not None:
-            self._pods.delete(pod)
-        await asyncio.sleep(0)  # Let other tasks run while a caller deletes hundreds of pods.
+        await self._end_pod(name, self._pods.delete)
 
     async def stop_pod(self, name: ObjectName) -> None:
         """End a pod and keep its logs; see `Cluster.stop_pod`."""
+        await self._end_pod(name, self._pods.stop)
+
+    async def _end_pod(self, name: ObjectName, end: Callable[[Manifest], None]) -> None:
         pod = self._find_object("Pod", name)
         if pod is not None:
-            self._pods.stop(pod)
-        await asyncio.sleep(0)  # As in `delete_pod`.
+            end(pod)
+        await asyncio.sleep(0)  # Let other tasks run while a caller ends hundreds of pods.
 
     async def patch_object(self, manifest: Manifest, patch: Manifest) -> None:
         """Patch an object that a job requires, such as its TrainingRuntime; see `Cluster.patch_object`."""

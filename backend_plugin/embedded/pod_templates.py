@@ -1,6 +1,6 @@
 """Reads the PodTemplates of an embedded cluster from files, and selects them by name."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,22 +48,19 @@ def select_templates(
     ]
 
 
-def _read_file(file: Path) -> Iterable[Manifest]:
-    for document in _read_documents(file):
-        if not isinstance(document, Mapping):
-            raise UnreadableTemplates(f"{file}: contains {type(document).__name__} instead of an object")
-        # `kubectl get -o yaml` writes lists.
-        for each in get_mappings(document, "items") or [document]:
-            if each.get("kind") == _KIND:
-                yield each
-
-
-def _read_documents(file: Path) -> Iterable[object]:
+def _read_file(file: Path) -> Sequence[Manifest]:
     import yaml  # Import only if templates are used, because it is slow.
 
     try:
-        return [each for each in yaml_loader.load_documents(bounded_read.read_file(file)) if each]
+        documents = [each for each in yaml_loader.load_documents(bounded_read.read_file(file)) if each]
     except OSError as error:
         raise UnreadableTemplates(f"{file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableTemplates(f"{file}: {error}") from error
+    found: list[Manifest] = []
+    for document in documents:
+        if not isinstance(document, Mapping):
+            raise UnreadableTemplates(f"{file}: contains {type(document).__name__} instead of an object")
+        # `kubectl get -o yaml` writes lists.
+        found += get_mappings(document, "items") or [document]
+    return [each for each in found if each.get("kind") == _KIND]

@@ -77,11 +77,7 @@ class WorkQueue:
 
     def _arm_timer(self, key: Key, seconds: float) -> None:
         if not self._closed:
-            self._timers[key] = self._loop.call_later(max(0.0, seconds), self._on_timer, key)
-
-    def _on_timer(self, key: Key) -> None:
-        del self._timers[key]
-        self.add(key)
+            self._timers[key] = self._loop.call_later(max(0.0, seconds), self.add, key)
 
     def _cancel_timer(self, key: Key) -> None:
         timer = self._timers.pop(key, None)

@@ -46,8 +46,6 @@ class LogFile:
         self._kept = kept
         self._segment = 0
         self._size = 0
-        self._second = -1
-        self._prefix = b""
         self._rests: dict[bytes, bytes] = {}
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - pathlib is too large for a shim.
         self._fd = self._open_segment(self._segment)
@@ -56,7 +54,7 @@ class LogFile:
         """Write output of ``stdout`` or ``stderr``. An incomplete line is buffered."""
         data = self._rests.pop(stream, b"") + data
         *lines, rest = data.split(b"\n")
-        stamp = self._format_time()
+        stamp = _format_time()
         whole, part = stamp + stream + b" F ", stamp + stream + b" P "
         out = []
         for line in lines:
@@ -99,13 +97,6 @@ class LogFile:
         lines = data.split(b"\n")[:-1]
         return [line[TEXT_AT:] for line in (lines[1:] if begin else lines)]
 
-    def _format_time(self) -> bytes:
-        second, nano = divmod(time.time_ns(), 1_000_000_000)
-        if second != self._second:
-            self._second = second
-            self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
-        return b"%b.%09dZ " % (self._prefix, nano)
-
     def _append(self, lines: bytes) -> None:
         if self._size and self._size + len(lines) > self._limit:
             self._rotate()
@@ -131,6 +122,11 @@ class LogFile:
 
     def _get_path(self, segment: int) -> str:
         return f"{self._directory}/{format_log_name(self._run, segment)}"
+
+
+def _format_time() -> bytes:
+    second, nano = divmod(time.time_ns(), 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{nano:09}Z ".encode()
 
 
 def _remove_file(path: str) -> None:

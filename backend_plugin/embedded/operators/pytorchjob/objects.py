@@ -125,20 +125,16 @@ def _build_master_variables(job: JobSpec, role: OperatorReplicaSpec, index: int)
         return []
     port, address = str(_map_ports(master).get(PORT.name, PORT.number)), job.build_pod_name(MASTER, 0)
     rank = str(index + 1 if role.name == WORKER else index)
+    processes = int(job.nproc_per_node) if job.nproc_per_node.isdecimal() else 1  # It may be ``auto``.
     return [
         ("MASTER_PORT", port),
         ("PET_MASTER_PORT", port),
         ("MASTER_ADDR", address),
         ("PET_MASTER_ADDR", address),
-        ("WORLD_SIZE", str(job.replicas * _count_processes(job))),
+        ("WORLD_SIZE", str(job.replicas * processes)),
         ("RANK", rank),
         ("PET_NODE_RANK", rank),
     ]
-
-
-def _count_processes(job: JobSpec) -> int:
-    """Return the number of processes of a replica; 1 if `nprocPerNode` is a word (``auto``)."""
-    return int(job.nproc_per_node) if job.nproc_per_node.isdecimal() else 1
 
 
 def _build_elastic_variables(

@@ -14,13 +14,10 @@ from backend_plugin.embedded.operators.base import OwnerJob
 from kfpytorch_common.completion_indexes import parse_indexes
 
 DIALECT: Final = DIALECTS["TrainJob"]
-RESOURCE: Final = DIALECT.resource
-RUNTIME: Final = "TrainingRuntime"
 CONTAINER: Final = DIALECT.container
 LABELS: Final = DIALECT.labels
 ROLE: Final = "node"
 """The name of the replicated job with all nodes."""
-ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 OWN_MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 
 FAIL_JOB: Final = "FailJob"

@@ -91,12 +91,12 @@ def _with_index(container: Manifest) -> Manifest:
 
 JOB: Final = "Job"
 JOBSET: Final = "JobSet"
-_VERSIONS: Final = {
-    JOB: "batch/v1",
-    JOBSET: "jobset.x-k8s.io/v1alpha2",
-    DIALECT.name: DIALECT.resource.api_version,
+_KINDS: Final = {
+    JOB: ("batch/v1", "job-controller"),
+    JOBSET: ("jobset.x-k8s.io/v1alpha2", "jobset"),
+    DIALECT.name: (DIALECT.resource.api_version, "trainjob-controller"),
 }
-_COMPONENTS: Final = {JOB: "job-controller", JOBSET: "jobset", DIALECT.name: "trainjob-controller"}
+"""The API version and the controller of each kind of object that has events."""
 
 
 def build_event(
@@ -104,15 +104,16 @@ def build_event(
 ) -> Manifest:
     """Return an event of the TrainJob, its JobSet or its Job; `about` is the kind of the object."""
     metadata, name = get_mapping(snapshot.job, "metadata"), get_name(snapshot.job)
+    version, component = _KINDS[about]
     return {
         "involvedObject": {
-            "apiVersion": _VERSIONS[about],
+            "apiVersion": version,
             "kind": about,
             "namespace": get_text(metadata, "namespace"),
             "name": f"{name}-{ROLE}-0" if about == JOB else name,
             "uid": get_text(metadata, "uid"),
         },
-        **build_event_body(_COMPONENTS[about], reason, message, warning=warning),
+        **build_event_body(component, reason, message, warning=warning),
     }
 
 
