@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import grpc
@@ -38,7 +38,7 @@ from backend_plugin.shell.reconciler import Reconciler
 from backend_plugin.shell.rpc_handlers import CallFailed, build_stream_handler, build_unary_handler
 from backend_plugin.shell.task_creator import TaskCreator
 from backend_plugin.shell.task_responses import TaskResponses
-from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import timeout
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _NOT_AUTHENTIC: Final = (
 _REFUSAL_CHARACTERS: Final = 10_000
 _REFERENCE_BYTES: Final = 64 * 2**10
 
-# The maximum number of accepted references that are kept, and the maximum size of each. References have about
+# The maximum number of verified references that are kept, and the maximum size of each. References have about
 # 250 bytes, so that 20,000 of them take 16 MB.
 _MOST_SERVED: Final = 20_000
 _SERVED_BYTES: Final = 1_000
@@ -78,11 +78,12 @@ class ConnectorService:
     on_request: Callable[[Job | None], None] = lambda _: None
     """Called with the job of each GetTask call."""
     _creator: TaskCreator = field(init=False)
-    _served: dict[bytes, JobRef] = field(default_factory=dict, init=False)
-    """The references to jobs that `_served_by` has verified."""
-    _served_by: SigningKeys | None = field(default=None, init=False)
+    _require_served_short: Callable[[bytes, SigningKeys], JobRef] = field(init=False)
+    """The function `_require_served`, with a cache for short references."""
 
     def __post_init__(self) -> None:
+        # FlytePropeller sends the same reference with each call, and verification is slow.
+        self._require_served_short = lru_cache(_MOST_SERVED)(self._require_served)
         self._creator = TaskCreator(
             cluster=self.cluster,
             cache=self.cache,
@@ -166,7 +167,7 @@ class ConnectorService:
 
     async def get_task(self, request: admin.GetTaskRequest) -> bytes:
         """Return a serialized `GetTaskResponse` with the phase of a job, which is computed from the cache."""
-        ref = self._require_served(request.resource_meta)
+        ref = self._get_served_reference(request.resource_meta)
         if ref.refusal is not None:
             return _encode_rejection(ref.refusal)
         entry = self.cache.get((ref.namespace, ref.name))
@@ -215,32 +216,27 @@ class ConnectorService:
         self, request: admin.GetTaskLogsRequest
     ) -> AsyncGenerator[admin.GetTaskLogsResponse, None]:
         """Yield the last lines of every replica, each with the replica's name."""
-        ref = self._require_served(request.resource_meta)
+        ref = self._get_served_reference(request.resource_meta)
         entry = self.cache.get((ref.namespace, ref.name))
         pods = entry.replicas if entry is not None and not _is_other_attempt(entry, ref) else ()
         async for lines in task_responses.read_last_lines(self.cluster, ref.namespace, pods, request.lines):
             yield admin.GetTaskLogsResponse(body=admin.GetTaskLogsResponseBody(results=lines))
 
-    def _require_served(self, data: bytes) -> JobRef:
+    def _get_served_reference(self, data: bytes) -> JobRef:
+        require = self._require_served_short if len(data) <= _SERVED_BYTES else self._require_served
+        return require(data, self.ring.current)
+
+    def _require_served(self, data: bytes, keys: SigningKeys) -> JobRef:
         """Return the job reference in `data`; raise `CallFailed` if it has a forbidden namespace or prefix.
 
         The prefix is the output prefix of the task. The reference that CreateTask returned for a rejected
         task is always accepted, because it names no job.
         """
-        # Keep verified references: FlytePropeller sends the same with each call, and verification is slow.
-        if self._served_by is not (keys := self.ring.current):
-            self._served, self._served_by = {}, keys
-        if (known := self._served.get(data)) is not None:
-            return known
         ref = self._decode_reference(data, keys)
-        if ref.refusal is not None:
-            return ref
-        if (why := self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)) is not None:
-            raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
-        if len(data) <= _SERVED_BYTES:
-            if len(self._served) >= _MOST_SERVED:
-                del self._served[next(iter(self._served))]
-            self._served[data] = ref
+        if ref.refusal is None:
+            why = self.allowed.find_rejection_reason(ref.namespace, ref.output_prefix)
+            if why is not None:
+                raise CallFailed(grpc.StatusCode.PERMISSION_DENIED, f"resource_meta: {why}")
         return ref
 
     def _decode_reference(self, data: bytes, keys: SigningKeys) -> JobRef:
