@@ -9,7 +9,6 @@ from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.message import Message
 
-from backend_plugin import task_request
 from backend_plugin.cli.json_lines import build_error
 from backend_plugin.core import settings as platform
 from backend_plugin.core.errors import InvalidSettings, InvalidTask, Problem, Problems
@@ -18,6 +17,7 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.protojson import parse_message
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 from backend_plugin.core.values import Manifest
+from backend_plugin.shell import create_request
 
 M = TypeVar("M", bound=Message)
 
@@ -50,7 +50,7 @@ def read_task(request: Mapping[str, Any]) -> tuple[TaskTemplate, Attempt]:
         problems += build_error("output_prefix", prefix, "is not text", "write where outputs go").problems
     if problems:
         raise InvalidTask(*problems)
-    return template, task_request.read_attempt(metadata, prefix if isinstance(prefix, str) else "")
+    return template, create_request.read_attempt(metadata, prefix if isinstance(prefix, str) else "")
 
 
 def _parse_message(request: Mapping[str, Any], key: str, message: M, problems: list[Problem]) -> M:

@@ -14,10 +14,10 @@ import rich_click as click
 from flyteidl.admin.agent_pb2 import TaskExecutionMetadata
 from flyteidl.core.tasks_pb2 import TaskTemplate
 
-from backend_plugin import task_request
 from backend_plugin.cli import cluster_options, task_files
 from backend_plugin.cli.command_errors import Misused
 from backend_plugin.core.job import Attempt
+from backend_plugin.shell import create_request
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -103,7 +103,7 @@ def build_attempt(
     """
     variables = place.build_variables(_STORE)
     known = {**variables, **{f"{_INPUTS}{name}".lower(): value for name, value in inputs.items()}}
-    attempt = task_request.read_attempt(place.build_metadata(template), variables["outputprefix"])
+    attempt = create_request.read_attempt(place.build_metadata(template), variables["outputprefix"])
     return with_filled_arguments(template, known), attempt
 
 

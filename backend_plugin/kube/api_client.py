@@ -17,7 +17,7 @@ from backend_plugin.kube.api_errors import ApiError
 from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.decoder import MalformedResponse
 from backend_plugin.shell.cluster import ClusterUnavailable
-from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import timeout
 
 T = TypeVar("T")
 

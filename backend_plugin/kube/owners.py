@@ -11,7 +11,7 @@ from backend_plugin.kube.api_resources import ApiResource, is_path_safe
 from backend_plugin.kube.connection import ApiRequest
 from backend_plugin.kube.permissions import Permissions, PolicyRule
 from backend_plugin.shell.cluster import ClusterUnavailable
-from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import timeout
 
 WORKFLOWS: Final = ApiResource(group="flyte.lyft.com", version="v1alpha1", plural="flyteworkflows")
 _KIND: Final = "FlyteWorkflow"

@@ -11,7 +11,7 @@ from backend_plugin.core.errors import RequestRejected
 from backend_plugin.shell.cluster import ClusterUnavailable
 from backend_plugin.shell.logging_setup import add_log_fields
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import timeout
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.shell.cached_job import AttemptIndex, CachedJob, Key
 from backend_plugin.shell.cluster import ClusterUnavailable, ObjectName, Record
 from backend_plugin.shell.queue_positions import QueuePositions
-from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import timeout
 
 if TYPE_CHECKING:
     from backend_plugin.core.job import Attempt

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from backend_plugin.core import reading
 from backend_plugin.shell.cluster import LogLine
-from backend_plugin.shell.timeouts import timeout
+from backend_plugin.shell.together import timeout
 
 # Limits in lines and characters; a replica that writes faster than the client reads must wait.
 _HELD: Final = 1_000

@@ -37,8 +37,7 @@ from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.prerequisites import Prerequisites
 from backend_plugin.shell.reconciliation_queue import ReconciliationQueue
 from backend_plugin.shell.task_responses import TaskResponses
-from backend_plugin.shell.timeouts import timeout
-from backend_plugin.shell.together import run_until_first_exit
+from backend_plugin.shell.together import run_until_first_exit, timeout
 
 log = logging.getLogger(__name__)
 
@@ -129,25 +128,23 @@ class Reconciler:
 
     def fetch_missing_job(self, ref: JobRef) -> None:
         """Start to fetch a job that is not in the cache, and add it; no effect until the cache is ready."""
+        name = ObjectName(namespace=ref.namespace, name=ref.name, dialect=ref.dialect)
         if self._cache.ready.is_set():
             self._orders.submit(
                 ("fetch_job", ref.namespace, ref.name),
-                lambda: self._fetch_missing_job(ref),
+                lambda: self._fetch_job(name, ref.output_prefix),
                 build_job_fields(ref.namespace, ref.name),
             )
 
-    async def _fetch_missing_job(self, ref: JobRef) -> None:
-        last = self._cache.get_last_record((ref.namespace, ref.name))
-        manifest = await self._cluster.get(
-            ObjectName(namespace=ref.namespace, name=ref.name, dialect=ref.dialect)
-        )
+    async def _fetch_job(self, name: ObjectName, output_prefix: str) -> None:
+        """Add a job to the cache as the API server has it now; mark it as gone if it does not exist."""
+        key = (name.namespace, name.name)
+        last = self._cache.get_last_record(key)
+        manifest = await self._cluster.get(name)
         if manifest is not None:
-            self._cache.merge_fetched_job(ref.namespace, read_job(manifest), last)
-            return
-        known = self._cache.get((ref.namespace, ref.name))
-        if known is None or known.job is None:  # Otherwise it was created or observed during the request.
-            entry = self._cache.add_missing_job((ref.namespace, ref.name), ref.output_prefix)
-            self._endings.on_change(entry)
+            self._cache.merge_fetched_job(name.namespace, read_job(manifest), last)
+        elif self._cache.get_last_record(key) is last:  # Otherwise the watch has received it meanwhile.
+            self._cache.add_missing_job(key, output_prefix)
 
     async def ensure_companions(self, job: Job) -> None:
         """Create the missing companion objects (such as a pod group) of a job that has not ended.
@@ -244,7 +241,8 @@ class Reconciler:
                 self._cache.forget(entry)
             return
         if entry.unconfirmed:
-            self._submit("confirm_deleted", entry, lambda: self._confirm_deleted(entry))
+            name = replace(entry.object_name, uid=None)
+            self._submit("confirm_deleted", entry, lambda: self._fetch_job(name, entry.output_prefix))
         if entry.job is not None and not entry.reading_outputs:
             self._reconcile_existing(entry, entry.job, level)
 
@@ -302,14 +300,6 @@ class Reconciler:
                 asyncio.get_running_loop().call_later(cleanup.LINGER.total_seconds(), self.enqueue, entry)
         if actions := cleanup.plan_cleanup(entry.get_observed_state(), verdict, self._judge.now()):
             self._submit("clean_up", entry, self._cleaner.build_operation(entry, actions))
-
-    async def _confirm_deleted(self, entry: CachedJob) -> None:
-        last = self._cache.get_last_record(entry.key)
-        manifest = await self._cluster.get(replace(entry.object_name, uid=None))
-        if manifest is None:
-            self._cache.mark_deleted(entry)
-        else:
-            self._cache.merge_fetched_job(entry.namespace, read_job(manifest), last)
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:

@@ -61,15 +61,12 @@ class RpcMiddleware(Handler):
             self.metrics.requests.add("any", "UNAUTHENTICATED")
             return _REFUSAL
         method = handler_call_details.method
-        return self._known.get(method) or self._find_handler(method, handler_call_details)
-
-    def _find_handler(self, method: str, details: Any) -> Any:
-        service_handler = next(
-            (each for handler in self.handlers if (each := handler.service(details))), None
-        )
-        if service_handler is not None:
-            service_handler = self._known[method] = self._wrap_handler(service_handler, method)
-        return service_handler
+        if method not in self._known:
+            found = next(filter(None, (each.service(handler_call_details) for each in self.handlers)), None)
+            if found is None:
+                return None
+            self._known[method] = self._wrap_handler(found, method)
+        return self._known[method]
 
     def _wrap_handler(self, handler: Any, method: str) -> Any:
         # Requests are parsed inside the limits, where a parse error can become INVALID_ARGUMENT.

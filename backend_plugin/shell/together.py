@@ -1,8 +1,15 @@
-"""Helpers to run coroutines concurrently and to cancel tasks reliably."""
+"""Functions that run coroutines concurrently, cancel tasks reliably, and limit the time of a block."""
 
 import asyncio
+import sys
 from collections.abc import Collection, Coroutine
 from typing import Any, Final
+
+# Unlike `asyncio.wait_for`, this context manager does not create a task.
+if sys.version_info >= (3, 11):
+    from asyncio import timeout as timeout
+else:
+    from async_timeout import timeout as timeout
 
 _CANCEL_INTERVAL: Final = 1.0
 """Seconds that a task may take to clean up before it is cancelled again."""

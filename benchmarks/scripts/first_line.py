@@ -15,11 +15,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from backend_plugin import client, task_request
+from backend_plugin import client
 from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import settings
 from backend_plugin.core.pipeline import plan
-from backend_plugin.shell import server_file
+from backend_plugin.shell import create_request, server_file
 
 TASK = """
 import time
@@ -80,7 +80,7 @@ def measure_alone(folder: Path, node: propeller_emulator.TaskNode, line: Path) -
     asked = node.build_request(0)
     planned = plan(
         asked.template,
-        task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix),
+        create_request.read_attempt(asked.task_execution_metadata, asked.output_prefix),
         settings.read({}),
     )
     manifest: Any = planned.manifests[0]

@@ -23,11 +23,11 @@ from rig.backend import Backend
 from rig.control_plane import ControlPlane, Options
 from rig.process import wait_until
 
-from backend_plugin import task_request
 from backend_plugin.cli import propeller_emulator, python_file
 from backend_plugin.core import job_ref, names
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.job import Attempt, JobRef
+from backend_plugin.shell import create_request
 from benchmarks.scripts.etcd_copies import Etcd, list_uids
 from benchmarks.scripts.job_kinds import DEFAULT, JobKind
 from benchmarks.scripts.processors import run_on
@@ -70,7 +70,7 @@ class Work:
     def run(self, name: str) -> Attempt:
         """Return the first attempt of the task in the execution."""
         asked = self.build_request(name)
-        return task_request.read_attempt(asked.task_execution_metadata, asked.output_prefix)
+        return create_request.read_attempt(asked.task_execution_metadata, asked.output_prefix)
 
     def build_job_name(self, name: str) -> str:
         """Return the name of the job of the execution."""
