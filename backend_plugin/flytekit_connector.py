@@ -120,11 +120,7 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
         self._host = host
 
     async def create(
-        self,
-        task_template: Any,
-        output_prefix: str,
-        task_execution_metadata: Any = None,
-        **_: Any,
+        self, task_template: Any, output_prefix: str, task_execution_metadata: Any = None, **_: Any
     ) -> TaskReference:
         """Create the job of a task, and return the reference to it."""
         metadata = task_execution_metadata.to_flyte_idl() if task_execution_metadata else None

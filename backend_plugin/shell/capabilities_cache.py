@@ -61,10 +61,7 @@ class CapabilitiesCache:
     """A cache of what one cluster supports for jobs (gang schedulers, kinds of jobs), by namespace."""
 
     def __init__(
-        self,
-        source: CapabilitySource | None,
-        settings: PluginSettings,
-        namespaces: Sequence[str] = (),
+        self, source: CapabilitySource | None, settings: PluginSettings, namespaces: Sequence[str] = ()
     ) -> None:
         """Create an empty cache.
 

@@ -110,20 +110,19 @@ class ConnectorService:
                 return self._reject_task(
                     run, rejection.format_cluster_rejection(refused.reason, refused.message)
                 )
-            again = CallFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{refused}; retry")
-            raise self._record_create_failure(run, again, refused.reason) from refused
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            raise self._record_create_failure(run, code, f"{refused}; retry", refused.reason) from refused
         except AttemptSuperseded as over:
             # No retry fixes this. But the phase FAILED would end the Flyte node, and so its later attempt.
-            again = CallFailed(grpc.StatusCode.FAILED_PRECONDITION, str(over))
-            raise self._record_create_failure(run, again) from over
+            raise self._record_create_failure(run, grpc.StatusCode.FAILED_PRECONDITION, str(over)) from over
         except ClusterUnavailable as trouble:
-            again = CallFailed(grpc.StatusCode.UNAVAILABLE, f"{trouble}; retry")
-            raise self._record_create_failure(run, again, type(trouble).__name__) from trouble
+            code, kind = grpc.StatusCode.UNAVAILABLE, type(trouble).__name__
+            raise self._record_create_failure(run, code, f"{trouble}; retry", kind) from trouble
         except asyncio.TimeoutError as late:
             missing = self.cache.describe_incompleteness()
             why = missing or f"the cluster did not answer within {_CREATE_SECONDS:g} s"
-            again = CallFailed(grpc.StatusCode.UNAVAILABLE, f"{why}; retry")
-            raise self._record_create_failure(run, again, "Timeout") from late
+            code = grpc.StatusCode.UNAVAILABLE
+            raise self._record_create_failure(run, code, f"{why}; retry", "Timeout") from late
 
     async def _create_job(self, request: CreateRequest, size: int) -> admin.CreateTaskResponse:
         run = request.run
@@ -150,18 +149,18 @@ class ConnectorService:
         return admin.CreateTaskResponse(resource_meta=job_ref.encode(ref, self.ring.current))
 
     def _record_create_failure(
-        self, run: Attempt, failure: CallFailed, cluster_error: str = ""
+        self, run: Attempt, code: grpc.StatusCode, details: str, cluster_error: str = ""
     ) -> CallFailed:
         """Log and count a failed creation, and return the error with which the call ends.
 
         `cluster_error` names the error of the cluster that caused the failure; empty if there is none.
         """
-        self.metrics.creates.add(failure.code.name.lower())
+        self.metrics.creates.add(code.name.lower())
         if cluster_error:
             self.metrics.cluster_errors.add("create_job", cluster_error)
-        message = printable.escape(failure.details)
-        log.warning("not created (%s): %s", failure.code.name, message, extra=build_attempt_fields(run))
-        return CallFailed(failure.code, f"the job could not be created: {message}")
+        message = printable.escape(details)
+        log.warning("not created (%s): %s", code.name, message, extra=build_attempt_fields(run))
+        return CallFailed(code, f"the job could not be created: {message}")
 
     # ---- get
 

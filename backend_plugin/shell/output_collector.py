@@ -108,19 +108,18 @@ class OutputCollector:
 
     async def _fetch_unobserved_pods(self, entry: CachedJob, task_outputs: TaskOutputs) -> None:
         """Fetch the pods of a failed job if no cached object explains its failure."""
-        if _has_unobserved_termination(entry, task_outputs):
-            await self._cache.ready.wait()
-            if _has_unobserved_termination(entry, task_outputs):
-                await self._fetch_pods(entry)
-
-    async def _fetch_pods(self, entry: CachedJob) -> None:
-        """Fetch the pods of the job, and update the cached pods that the watch has not changed meanwhile."""
+        if not _has_unobserved_termination(entry, task_outputs):
+            return
+        await self._cache.ready.wait()
+        if not _has_unobserved_termination(entry, task_outputs):
+            return
         before = {pod.name: pod for pod in entry.pods}
         fetched = await self._cluster.list_pods(entry.object_name)
         if fetched is not None:
             self._merge_pods(entry, before, {pod.name: pod for pod in fetched})
 
     def _merge_pods(self, entry: CachedJob, before: Mapping[str, Pod], fetched: Mapping[str, Pod]) -> None:
+        """Update the cached pods that the watch has not changed since `before`."""
         now = {pod.name: pod for pod in entry.pods}
         for name in {**before, **fetched}:
             if now.get(name) is not before.get(name):

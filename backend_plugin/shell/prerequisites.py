@@ -39,10 +39,7 @@ class Prerequisites:
         self._now = now
 
     async def run(self) -> NoReturn:
-        """Periodically set jobs as owners of their prerequisites, until cancelled.
-
-        Prerequisites are objects created before their job. Delete those that no job needs; see `scan`.
-        """
+        """Call `scan` periodically, until cancelled."""
         await self._cache.ready.wait()
         while True:
             try:

@@ -167,9 +167,7 @@ class Reconciler:
 
     def _schedule_companions(self, key: Key) -> None:
         self._orders.submit(
-            ("create_companions", key),
-            lambda: self._create_missing_companions(key),
-            build_job_fields(*key),
+            ("create_companions", key), lambda: self._create_missing_companions(key), build_job_fields(*key)
         )
 
     async def _create_missing_companions(self, key: Key) -> None:

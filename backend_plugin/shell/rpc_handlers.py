@@ -10,7 +10,6 @@ from google.protobuf.message import Message
 
 from backend_plugin.core import foreign_jobs, job_lookup, runtimes
 from backend_plugin.core.errors import BackendError, RequestRejected
-from backend_plugin.core.runtimes import PackagesUnknown
 from backend_plugin.shell.cluster import ClusterUnavailable
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _CODES: Final[Mapping[type[BackendError], grpc.StatusCode]] = {
     runtimes.RuntimeNotFound: grpc.StatusCode.NOT_FOUND,
     runtimes.AmbiguousRuntime: grpc.StatusCode.INVALID_ARGUMENT,
     runtimes.UnsupportedRuntime: grpc.StatusCode.FAILED_PRECONDITION,
-    PackagesUnknown: grpc.StatusCode.FAILED_PRECONDITION,
+    runtimes.PackagesUnknown: grpc.StatusCode.FAILED_PRECONDITION,
     RequestRejected: grpc.StatusCode.FAILED_PRECONDITION,
     ClusterUnavailable: grpc.StatusCode.UNAVAILABLE,
 }

@@ -18,13 +18,7 @@ from backend_plugin.core.runtimes import PackageJob, PackagesUnknown, Runtime
 from backend_plugin.shell import job_encoding
 from backend_plugin.shell.cache import Cache
 from backend_plugin.shell.cached_job import CachedJob
-from backend_plugin.shell.cluster import (
-    Cluster,
-    ClusterUnavailable,
-    LogRequest,
-    ObjectName,
-    build_pod_name,
-)
+from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, LogRequest, ObjectName, build_pod_name
 from backend_plugin.shell.job_creator import create_job
 from backend_plugin.shell.judge import Judge
 from kfpytorch_idl.v1 import job_service_pb2 as wire

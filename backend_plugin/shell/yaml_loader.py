@@ -37,14 +37,8 @@ def load_documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _DEEPEST:
                 raise RecursionError(f"nests more than {_DEEPEST} levels deep")
-    return _load_all(data, loader if times else _without_times(loader))
-
-
-def _load_all(data: bytes, loader: Any) -> Sequence[Any]:
-    import yaml
-
     try:
-        return list(yaml.load_all(data, loader))
+        return list(yaml.load_all(data, loader if times else _without_times(loader)))
     except yaml.MarkedYAMLError as error:
         raise yaml.YAMLError(str(error).replace('in "<byte string>", ', "at ")) from error
 
