@@ -145,20 +145,19 @@ async def _send_dry_runs(
 
 def _require_stored(planned: Plan, replies: Sequence[Any]) -> Sequence[Manifest]:
     """Return the manifests as the cluster would store them; raise `InvalidTask` if it rejects any."""
-    tried = zip(planned.manifests, replies, strict=True)
-    refused = [_build_problem(sent, reply) for sent, reply in tried if reply.stored is None]
+    refused = [
+        Problem(
+            field=get_text(sent, "kind"),
+            value=get_text(sent, "metadata", "name"),
+            message=f"is refused by the cluster ({reply.reason}): {reply.message}",
+            remedy="write kfpytorch doctor FILE TASK, which prints what to change",
+        )
+        for sent, reply in zip(planned.manifests, replies, strict=True)
+        if reply.stored is None
+    ]
     if refused:
         raise InvalidTask(*refused)
     return [merge_patch(each.stored, {"metadata": dict.fromkeys(_STORES_OWN)}) for each in replies]
-
-
-def _build_problem(sent: Manifest, reply: Any) -> Problem:
-    return Problem(
-        field=get_text(sent, "kind"),
-        value=get_text(sent, "metadata", "name"),
-        message=f"is refused by the cluster ({reply.reason}): {reply.message}",
-        remedy="write kfpytorch doctor FILE TASK, which prints what to change",
-    )
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Read-only requests of the doctor to an API server: lists, single objects and dry runs."""
 
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
@@ -20,6 +21,7 @@ from backend_plugin.kube.connection import ApiRequest, Connection
 from backend_plugin.kube.options import KubernetesOptions
 from backend_plugin.shell.cluster import ClusterUnavailable
 
+_USER: Final = re.compile(r'User "([\w.:@/+=#-]+)" cannot')
 _PAGE: Final = 500
 _TRIAL_SECONDS: Final = 20.0
 """Timeout of a dry run. The API server waits 10 s for a webhook by default, and at most 30 s."""
@@ -36,7 +38,8 @@ def build_forbidden(reason: str, rules: Sequence[Permission]) -> NotReadable:
 
     The command binds the permissions to a user if `reason` names one, as messages of the API server do.
     """
-    user = kubectl_commands.read_user(reason)
+    found = _USER.search(reason)
+    user = found[1] if found else ""
     return NotReadable(reason, kubectl_commands.build_grant_command(rules, user), rules, user)
 
 

@@ -13,7 +13,7 @@ from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import BackendError
 from backend_plugin.core.job import Attempt
 from backend_plugin.core.reading import get_mappings, get_text, get_text_map
-from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.capabilities import NOTHING
 from backend_plugin.core.scheduling.registry import ADMISSION_SCHEDULER
 from backend_plugin.core.settings import Settings
 from backend_plugin.core.values import Manifest
@@ -98,7 +98,10 @@ async def _collect_from_api(
     platform = request.settings.kfpytorch
     rows = queries.build_base_queries(facts.namespace, facts.flyte_namespace, platform.pod_template_namespace)
     facts = _with_documents(await _with_query_results(reader, facts, rows))
-    facts = task_planner.add_plan(request, facts, await _fetch_capabilities(discovery, request))
+    capabilities = NOTHING
+    with suppress(ClusterUnavailable):  # The other requests of the doctor report this error.
+        capabilities = await discovery.fetch_capabilities(facts.namespace, platform)
+    facts = task_planner.add_plan(request, facts, capabilities)
     schedulers = [facts.gang.scheduler, *([ADMISSION_SCHEDULER] if facts.gang.local_queue else ())]
     gangs = [each for name in schedulers for each in queries.build_gang_queries(name, facts.namespace)]
     facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
@@ -132,17 +135,6 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
         elif answer is not None:
             objects[look.subject] = [*objects.get(look.subject, ()), *answer]
     return replace(facts, objects={**facts.objects, **objects}, unseen={**facts.unseen, **failures})
-
-
-async def _fetch_capabilities(discovery: CapabilityDiscovery, request: DoctorRequest) -> Capabilities:
-    """Return the gang capabilities of the cluster, or `NOTHING` if they cannot be read.
-
-    The error is ignored, because the other requests of the doctor (see the module `queries`) report it.
-    """
-    try:
-        return await discovery.fetch_capabilities(request.run.namespace, request.settings.kfpytorch)
-    except ClusterUnavailable:
-        return NOTHING
 
 
 async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:

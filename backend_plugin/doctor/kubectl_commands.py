@@ -1,7 +1,6 @@
 """Builds kubectl commands that create objects, such as a role that grants missing permissions."""
 
 import json
-import re
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -10,7 +9,6 @@ from typing import Final
 
 from backend_plugin.doctor.facts import Permission
 
-_USER: Final = re.compile(r'User "([\w.:@/+=#-]+)" cannot')
 _API: Final = "rbac.authorization.k8s.io"
 
 
@@ -20,12 +18,6 @@ def build_apply_command(manifest: str) -> str:
     The document separator is necessary: kubectl reads text that begins with a brace as JSON.
     """
     return f"echo '---\n{manifest}' | kubectl apply -f -"
-
-
-def read_user(message: str) -> str:
-    """Return the user that an error of the API server names, or an empty string."""
-    found = _USER.search(message)
-    return found[1] if found else ""
 
 
 def format_uses(rules: Iterable[Permission]) -> str:

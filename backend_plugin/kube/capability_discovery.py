@@ -81,27 +81,20 @@ class CapabilityDiscovery:
         if settings.gang.is_unconfigured:
             return build_capabilities(facts, ())
         kinds = select_queue_kinds(served)
-        queries = self._build_queries(namespace, served, tries_pod=settings.gang.needs_detection)
-        for name, (kind, version) in kinds.items():
-            queries[name] = self._list_open_queues(kind, version, namespace)
-        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-        facts |= zip(queries, answers, strict=True)
-        return build_capabilities(facts, kinds)
-
-    def _build_queries(
-        self, namespace: str, served: Mapping[str, Sequence[str]], *, tries_pod: bool
-    ) -> dict[str, Awaitable[Any]]:
         queries: dict[str, Awaitable[Any]] = {
             "kubernetes": self._fetch_server_version(),
             "operator_scheduler": self._find_operator_scheduler(),
             "schedulers": self._list_binding_schedulers(namespace),
             "container_defaults": self._list_container_defaults(namespace),
+            **{name: self._list_open_queues(*kind, namespace) for name, kind in kinds.items()},
         }
-        if tries_pod:
+        if settings.gang.needs_detection:
             queries["admission_scheduler"] = self._find_admission_scheduler(namespace)
         if any(each.status_parser.api in served for each in _ADMITTING):
             queries["suspends_jobs"] = self._is_job_suspended(namespace)
-        return queries
+        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
+        facts |= zip(queries, answers, strict=True)
+        return build_capabilities(facts, kinds)
 
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
         try:

@@ -143,9 +143,22 @@ class KubernetesCluster:
     async def _patch_object(
         self, resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool = False
     ) -> None:
+        """Apply a merge patch. If `name` has a uid, an object with another uid is not changed."""
         if not is_path_safe(name.namespace, name.name):
             return
-        request = _build_patch(resource, name, patch, awaited=awaited)
+        metadata = get_mapping(patch, "metadata")
+        if name.uid is not None:
+            patch = {**patch, "metadata": {**metadata, "uid": name.uid}}
+        request = ApiRequest(
+            method="PATCH",
+            path=resource.build_path(name.namespace, name.name),
+            query=_WRITTEN,
+            body=_encode_manifest(patch),
+            content_type="application/merge-patch+json",
+            doubts=False,
+            conflicts="resourceVersion" in metadata,
+            is_background=not awaited,
+        )
         try:
             await self._api.send(request)
         except ApiError as answer:
@@ -343,27 +356,6 @@ def _get_name(manifest: Manifest) -> ObjectName:
 
 def _encode_manifest(manifest: Manifest) -> bytes:
     return msgspec.json.encode(manifest, enc_hook=dict)
-
-
-def _build_patch(resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool) -> ApiRequest:
-    """Return the request that applies a merge patch to an object.
-
-    If `name` has a uid, an object with another uid is not changed. Without `awaited`, the request has low
-    priority.
-    """
-    metadata = get_mapping(patch, "metadata")
-    if name.uid is not None:
-        patch = {**patch, "metadata": {**metadata, "uid": name.uid}}
-    return ApiRequest(
-        method="PATCH",
-        path=resource.build_path(name.namespace, name.name),
-        query=_WRITTEN,
-        body=_encode_manifest(patch),
-        content_type="application/merge-patch+json",
-        doubts=False,
-        conflicts="resourceVersion" in metadata,
-        is_background=not awaited,
-    )
 
 
 def _decode_pods(body: bytes) -> Sequence[Pod]:

@@ -44,18 +44,14 @@ def _check_template_missing(facts: Facts) -> Iterator[Violation]:
     name, place = facts.settings.default_pod_template_name, facts.settings.kfpytorch.pod_template_namespace
     there = [each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) == name]
     if name and not {facts.namespace, place} & {*map(deployments.get_namespace, there)}:
+        manifest = (  # This PodTemplate changes no pod.
+            f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {place}}}, "
+            "template: {spec: {containers: [{name: default, image: none}]}}}"
+        )
         yield Violation(
             f"the settings name the PodTemplate {name}, which is neither in {facts.namespace} nor in {place}",
-            f"{_format_template_command(name, place)}  # or leave out default-pod-template-name",
+            f"{build_apply_command(manifest)}  # or leave out default-pod-template-name",
         )
-
-
-def _format_template_command(name: str, namespace: str) -> str:
-    """Return a command that creates a PodTemplate that changes no pod."""
-    return build_apply_command(
-        f"{{apiVersion: v1, kind: PodTemplate, metadata: {{name: {name}, namespace: {namespace}}}, "
-        "template: {spec: {containers: [{name: default, image: none}]}}}"
-    )
 
 
 @CHECKS.add(Subject.JOB_TRIAL, Subject.JOB_KINDS)

@@ -12,7 +12,7 @@ from typing import Final
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.scheduling.gang_settings import AUTO
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
-from backend_plugin.core.values import JsonValue, Manifest
+from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments
 from backend_plugin.doctor.check import CheckList, Severity, Violation
 from backend_plugin.doctor.checks import gang
@@ -50,11 +50,6 @@ def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
 
 def _format_template(template: Manifest) -> str:
     return f"the PodTemplate {deployments.get_namespace(template)}/{deployments.get_name(template)}"
-
-
-def _format_patch(template: Manifest, change: JsonValue) -> str:
-    where = f"{deployments.get_name(template)} -n {deployments.get_namespace(template)}"
-    return f"kubectl patch podtemplate {where} --type=merge -p '{json.dumps({'template': change})}'"
 
 
 CHECKS: Final = CheckList()
@@ -110,10 +105,12 @@ def _check_template_placeholder(facts: Facts) -> Iterator[Violation]:
         for part, key, value in _iter_ineffective_fields(each):
             shown = value or '""'
             why = "the pods of all tasks would be in one group" if value else "it is empty"
-            patch: JsonValue = {"metadata": {part: {key: None}}}
+            place = f"{deployments.get_name(each)} -n {deployments.get_namespace(each)}"
+            patch = json.dumps({"template": {"metadata": {part: {key: None}}}})
             yield Violation(
                 f"{_format_template(each)} sets {key}: {shown}, which has no effect on gangs: {why}",
-                f"{_format_patch(each, patch)}  # kfpytorch.gang writes it for each job",
+                f"kubectl patch podtemplate {place} --type=merge -p '{patch}'  # kfpytorch.gang writes it "
+                "for each job",
             )
 
 
