@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 from backend_plugin.core.dialects.base import JobResource
 from backend_plugin.core.dialects.table import DIALECTS
@@ -11,13 +10,11 @@ from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.kube.api_resources import JOBS, build_api_resource, list_group_kinds
 
-PREREQUISITES: Final = [
-    build_api_resource(each.prerequisite) for each in DIALECTS.values() if each.prerequisite
-]
+PREREQUISITES = [build_api_resource(each.prerequisite) for each in DIALECTS.values() if each.prerequisite]
 """The resources of the objects that must exist before the jobs."""
 
-FILE: Final = Path(__file__).parent.parent / "charts/kfpytorch-backend/files/rules.yaml"
-_PART: Final = re.compile(r"(?<=  # generated: )(\w+)\n.*?(?=  # end\n)", re.DOTALL)
+FILE = Path(__file__).parent.parent / "charts/kfpytorch-backend/files/rules.yaml"
+_PART = re.compile(r"(?<=  # generated: )(\w+)\n.*?(?=  # end\n)", re.DOTALL)
 
 
 def build_file() -> str:

@@ -1,7 +1,7 @@
 """A TrainJob and its TrainingRuntime, and changes of them."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from builders import a_run, a_template
 
@@ -9,7 +9,7 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.settings import read
 from backend_plugin.embedded.objects import merge_patch
 
-NAMESPACE: Final = "trainer-requests"
+NAMESPACE = "trainer-requests"
 
 Manifest = dict[str, Any]
 

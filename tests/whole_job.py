@@ -1,8 +1,6 @@
 """A PyTorchJob with a value for many fields, which a real API server accepts."""
 
-from typing import Any, Final
-
-_CONTAINER: Final = {
+_CONTAINER = {
     "name": "pytorch",
     "image": "train:1",
     "args": ["a"],
@@ -13,7 +11,7 @@ _CONTAINER: Final = {
     "readinessProbe": {"exec": {"command": ["true"]}},
     "securityContext": {"privileged": False},
 }
-_POD: Final = {
+_POD = {
     "containers": [_CONTAINER],
     "initContainers": [{"name": "first", "image": "a"}],
     "volumes": [{"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}],
@@ -26,7 +24,7 @@ _POD: Final = {
     "hostname": "a",
     "terminationGracePeriodSeconds": 3,
 }
-_ROLE: Final = {
+_ROLE = {
     "replicas": 1,
     "restartPolicy": "Never",
     "template": {
@@ -34,7 +32,7 @@ _ROLE: Final = {
         "spec": _POD,
     },
 }
-WHOLE_JOB: Final[dict[str, Any]] = {
+WHOLE_JOB = {
     "apiVersion": "kubeflow.org/v1",
     "kind": "PyTorchJob",
     "metadata": {

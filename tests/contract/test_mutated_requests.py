@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Final
 
 import grpc
 import hostile_requests
@@ -38,17 +37,17 @@ from kfpytorch_idl.v1 import job_ref_pb2
 
 Mutate = Callable[[Message, Dice], bytes]
 
-TEXTS: Final = (
+TEXTS = (
     *("", "a\nb\r\0c", "../../../../etc/passwd", "file:///etc/passwd", "file://host/etc/passwd"),
     *("simplecache::s3://bucket/x", "http://169.254.169.254/latest/meta-data", "s3://bucket/../other"),
     *("s3://user:secret@bucket/prefix", "kube-system", "UPPER.case_under", "{{ .input }}"),
     *("\u202e\ufeff\U0001f600", "9" * 400, "x" * 64),
 )
-HUGE: Final = "y" * 100_000
-INTEGERS: Final = (0, 1, -1, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
-DOUBLES: Final = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
+HUGE = "y" * 100_000
+INTEGERS = (0, 1, -1, 127, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
+DOUBLES = (0.0, -1.0, 0.5, 1e308, 1e-320, float("inf"), float("-inf"), float("nan"), 2.0**53 + 2)
 DEPTH = 25  # The depth that protobuf still parses; `bottomless` exceeds it.
-FIXED64: Final = 1  # The wire type of a double.
+FIXED64 = 1  # The wire type of a double.
 
 
 def _field(number, content):
@@ -99,7 +98,7 @@ def changed(message, dice):
     return bytes(copy.SerializeToString())
 
 
-MUTATIONS: Final[tuple[Mutate, ...]] = (*[changed] * 4, flipped, spliced, noise, bottomless)
+MUTATIONS = (*[changed] * 4, flipped, spliced, noise, bottomless)
 
 
 def mutated(message, dice):

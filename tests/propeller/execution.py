@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from flyteidl.admin import agent_pb2
@@ -31,12 +31,12 @@ from backend_plugin.cli.propeller_emulator import (
 )
 from propeller.wire import Wire
 
-_TICK: Final = 0.02
-_RESYNC: Final = 0.2  # The polling interval in seconds; propeller's minimum is 5.
-_ORDER: Final = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
+_TICK = 0.02
+_RESYNC = 0.2  # The polling interval in seconds; propeller's minimum is 5.
+_ORDER = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
 # All other phases require a message. The message of RUNNING is never published.
-_WORDLESS: Final = frozenset({"QUEUED", "RUNNING", "SUCCEEDED"})
-_PASSING: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+_WORDLESS = frozenset({"QUEUED", "RUNNING", "SUCCEEDED"})
+_PASSING = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 class Aborted(Exception):

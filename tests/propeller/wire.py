@@ -2,25 +2,25 @@
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import yaml
 from flyteidl.admin import agent_pb2
 from flyteidl.service import agent_pb2_grpc
 
-DEADLINE: Final = 10.0  # Propeller's own timeout for a call, in seconds.
-CONNECTOR: Final = yaml.safe_load(
+DEADLINE = 10.0  # Propeller's own timeout for a call, in seconds.
+CONNECTOR = yaml.safe_load(
     (Path(__file__).parents[2] / "charts/kfpytorch-backend/files/connector.yaml").read_text()
 )
 """Propeller's connector settings in our chart, except for the address."""
-SERVICE_CONFIG: Final = json.loads(CONNECTOR["defaultConnector"]["defaultServiceConfig"])
+SERVICE_CONFIG = json.loads(CONNECTOR["defaultConnector"]["defaultServiceConfig"])
 """The gRPC retry settings; without them a short outage fails workflows."""
 # Reconnect soon after a restart of the server; the default backoff grows to minutes.
-_RECONNECT: Final = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
+_RECONNECT = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 
 
-_CATEGORY: Final = agent_pb2.TaskCategory(name="pytorch", version=1)
+_CATEGORY = agent_pb2.TaskCategory(name="pytorch", version=1)
 
 
 class Wire:

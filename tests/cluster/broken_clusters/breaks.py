@@ -6,7 +6,7 @@ tests has a case for each check. The last row deletes the CRD and all jobs.
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any
 
 from rig import fake_nodes, operator, policies
 from rig.api import Manifest, build_manifest
@@ -26,17 +26,17 @@ from broken_clusters.healthy import (
     quota,
 )
 
-_ROUTES: Final = ("tasks", "task-plugins", "default-for-task-types")
-_COSCHEDULING: Final = kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced")
-_KUEUE: Final = [
+_ROUTES = ("tasks", "task-plugins", "default-for-task-types")
+_COSCHEDULING = kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced")
+_KUEUE = [
     kind("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues", "Namespaced"),
     kind("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "clusterqueues"),
     kind("kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses"),
 ]
-_HOOK: Final = f"/apis/{policies.VERSION}/validatingwebhookconfigurations/{operator.HOOK}"
-_ACCOUNT: Final = "/api/v1/namespaces/{}/serviceaccounts/default"
-_RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
-_MISSING: Final = {
+_HOOK = f"/apis/{policies.VERSION}/validatingwebhookconfigurations/{operator.HOOK}"
+_ACCOUNT = "/api/v1/namespaces/{}/serviceaccounts/default"
+_RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+_MISSING = {
     "priorityClassName": "urgent",
     "volumes": [
         {"name": "proxies", "configMap": {"name": "proxies"}},
@@ -72,7 +72,7 @@ def connector() -> Manifest:
     return {**there, "metadata": {**there["metadata"], "labels": labels}, "status": status}
 
 
-BREAKS: Final = (
+BREAKS = (
     Break(
         finds={"api-unreachable": "kubectl version"},
         around=lambda on: nullcontext({"kubeconfig": on.plane.kubeconfig(server="https://127.0.0.1:9")}),

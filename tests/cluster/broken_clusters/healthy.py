@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from propeller.wire import CONNECTOR
@@ -83,19 +83,19 @@ def service(name: str, namespace: str, port: int, **labels: str) -> Manifest:
     )
 
 
-FLYTE: Final = "flyte"
-GPU: Final = "nvidia.com/gpu"
-LABELS: Final = {"nvidia.com/gpu.present": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"}
+FLYTE = "flyte"
+GPU = "nvidia.com/gpu"
+LABELS = {"nvidia.com/gpu.present": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"}
 """The labels of each node; an example selects one of them."""
-NODES: Final = ("node-0", "node-1")
-OPERATOR: Final = deployment(
+NODES = ("node-0", "node-1")
+OPERATOR = deployment(
     "training-operator", "kubeflow", "registry.example.org/kubeflow/training-operator:v1.9.3"
 )
-PROPELLER_RUNS: Final = deployment(
+PROPELLER_RUNS = deployment(
     "flyte-binary", FLYTE, "registry.example.org/flyteorg/flyte-binary-release:v1.16.8"
 )
-_ENDPOINT: Final = {"endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"}
-PROPELLER: Final[Mapping[str, Any]] = {
+_ENDPOINT = {"endpoint": "dns:///kfpytorch-backend.flyte.svc.cluster.local:8000"}
+PROPELLER = {
     "tasks": {
         "task-plugins": {
             "enabled-plugins": ["container", "sidecar", "connector-service"],

@@ -7,7 +7,6 @@ remedies and the text of the schedulers, which follow in the next lines.
 
 import re
 from collections.abc import Mapping
-from typing import Final
 
 
 def is_message_of_event(reported: str, event: str, platform: str) -> bool:
@@ -17,9 +16,9 @@ def is_message_of_event(reported: str, event: str, platform: str) -> bool:
     return re.match(".*".join(map(re.escape, parts)), reported, re.DOTALL) is not None
 
 
-_HELD: Final = "(suspended by a queue or a user)"
-_LACK: Final = "no node of 4 fits: 4 lack nvidia.com/gpu"
-_CORDONED: Final = (
+_HELD = "(suspended by a queue or a user)"
+_LACK = "no node of 4 fits: 4 lack nvidia.com/gpu"
+_CORDONED = (
     "RUNNING worker-… waiting for a node: no node of 4 fits: 4 were unschedulable (4 of 5 replicas ready)"
 )
 
@@ -45,7 +44,7 @@ def _yunikorn(lacks: int | str, asked: int, held: int | str, replicas: int = 5) 
     )
 
 
-TOLD: Final[Mapping[str, Mapping[str, str]]] = {
+TOLD = {
     "behind": {
         **_coscheduled(4, 10, 6),
         "yunikorn": _yunikorn(4, 10, 6),

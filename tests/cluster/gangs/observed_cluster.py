@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from rig.api import Api, pods
@@ -18,8 +18,8 @@ from gangs.scene import WORKLOADS
 from gangs.scheduler_clusters import GPU, NAMESPACE
 
 NODES, EACH = 6, 8
-_JOB: Final = "training.kubeflow.org/job-name"
-_ENDS: Final = ("Succeeded", "Failed")
+_JOB = "training.kubeflow.org/job-name"
+_ENDS = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,27 +8,26 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from rig.caller import CallerAttempt
 
 from gangs.observed_cluster import NODES, ObservedCluster
 from gangs.scheduler_clusters import GPU
 
-_SKEW: Final = 4  # Seconds by which an object may be observed later than a scheduler or the server counts it.
-_AMOUNTS: Final = re.compile(
+_SKEW = 4  # Seconds by which an object may be observed later than a scheduler or the server counts it.
+_AMOUNTS = re.compile(
     r"(?P<replica>[\w-]+: )?waiting for (?P<lacks>\d+) nvidia\.com/gpu in (?P<place>the cluster|queue \S+)"
     r": (?P<asked>\d+) requested"
     r"(?:, (?P<held>\d+) held)?"
     r"(?:, (?P<free>\d+) free)?"
 )
-_NODE_COUNTS: Final = re.compile(
+_NODE_COUNTS = re.compile(
     r"no node of (?P<nodes>\d+) fits: (?P<lack>\d+) lack nvidia\.com/gpu \(requested: (?P<asked>\d+) nvidia"
 )
-_REPORTED_SHORTAGE: Final = re.compile(
+_REPORTED_SHORTAGE = re.compile(
     r"nvidia\.com/gpu(?::\{\{(?P<gap>\d+) (?P<scale>\d+)\}| in flavor \S+, (?P<more>\d+) more needed)"
 )
-_REPORTED_NODES: Final = re.compile(rf"(\d+) Insufficient {GPU}")
+_REPORTED_NODES = re.compile(rf"(\d+) Insufficient {GPU}")
 
 
 @dataclass(kw_only=True)

@@ -2,8 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from rig import fake_nodes
 from rig.api import build_manifest, jobs, pods
@@ -13,11 +13,11 @@ from rig.process import wait_for, wait_until
 from gangs.scene import EVENTS, GROUPS, QUEUES, Scene
 from gangs.scheduler_clusters import GPU, HIGH, LOW, NAMESPACE, OURS, PLATFORMS
 
-MEMBERS: Final = 5
+MEMBERS = 5
 # The gang requests 10 of 16 GPUs, so that one job and half of another fit.
-GANG: Final = Shape(workers=MEMBERS - 1, gpus=2)
-SMALL: Final = 3
-_PATIENCE: Final = 4
+GANG = Shape(workers=MEMBERS - 1, gpus=2)
+SMALL = 3
+_PATIENCE = 4
 
 
 def asking(workers: int = MEMBERS - 1, **gang: Any) -> Shape:
@@ -100,7 +100,7 @@ def sidecars(scene: Scene) -> None:
     assert not [each for each in messages if "not matching placeholder" in each]
 
 
-ELASTIC: Final = Shape(
+ELASTIC = Shape(
     gpus=2,
     custom={
         "workerReplicas": {"replicas": MEMBERS},
@@ -211,8 +211,8 @@ def queue_timeout(scene: Scene) -> None:
     scene.hears(attempt, "given-up")
 
 
-_AGAIN: Final = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
-PERSISTENT: Final = Shape(
+_AGAIN = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+PERSISTENT = Shape(
     gpus=2,
     custom={
         "masterReplicas": {"replicas": 1, **_AGAIN},
@@ -320,11 +320,11 @@ def second_attempt(scene: Scene) -> None:
     wait_for(scene.companions, lambda names: names <= {again.job})
 
 
-_BOTH: Final = "coscheduling-backend-kueue"
-_GANGS: Final = ("coscheduling-backend", "yunikorn", "kueue")
-_QUEUES: Final = ("yunikorn", "kueue")
+_BOTH = "coscheduling-backend-kueue"
+_GANGS = ("coscheduling-backend", "yunikorn", "kueue")
+_QUEUES = ("yunikorn", "kueue")
 
-SCENARIOS: Final[Mapping[Callable[[Scene], None], tuple[str, ...]]] = {
+SCENARIOS = {
     grouped: ("coscheduling-backend", "coscheduling-operator"),
     jobs_take_turns: (*_GANGS, "coscheduling-operator", _BOTH),
     unequal: _GANGS,

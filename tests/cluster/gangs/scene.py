@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rig import kubelet
 from rig.api import has_condition, jobs, pods
@@ -19,13 +19,13 @@ from rig.yunikorn import APPLICATION, TASK_GROUPS
 from gangs.expected_messages import is_message_of_event
 from gangs.scheduler_clusters import NAMESPACE, Ground, Platform, with_installation
 
-GROUPS: Final = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
-EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
-QUEUES: Final = "/apis/kueue.x-k8s.io/v1beta2"
-WORKLOADS: Final = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
-_IDENTITY: Final = "kfpytorch.flyte.org/job"
-_PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
-_TRIES: Final = 6  # The limit for timeouts of one call in a row, on a machine that other programs use.
+GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
+WORKLOADS = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
+_IDENTITY = "kfpytorch.flyte.org/job"
+_PLACEHOLDER = "internal.yunikorn.apache.org/placeholder"
+_TRIES = 6  # The limit for timeouts of one call in a row, on a machine that other programs use.
 
 
 @dataclass(kw_only=True)

@@ -5,26 +5,26 @@ of them.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rig import backend, fake_nodes, kueue, operator, policies, scheduling, yunikorn
 from rig.api import build_manifest
 from rig.control_plane import MUTATING, ControlPlane, Options
 from rig.process import Process, wait_for
 
-GPU: Final = "nvidia.com/gpu"
-NAMESPACE: Final = "gangs"
-LIMIT: Final = 8  # The GPU limit of the smaller queue.
-_ROOM: Final = {"cpu": "100", "memory": "500Gi"}
-GANGED: Final = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
+GPU = "nvidia.com/gpu"
+NAMESPACE = "gangs"
+LIMIT = 8  # The GPU limit of the smaller queue.
+_ROOM = {"cpu": "100", "memory": "500Gi"}
+GANGED = f"--gang-scheduler-name={scheduling.COSCHEDULING}"
 """With this flag, the training operator creates a PodGroup for every job."""
 LOW, HIGH = "low", "high"
-_PRIORITIES: Final = {LOW: 1, HIGH: 1000}
-_SILENT: Final = "default-scheduler"
-OURS: Final[Mapping[str, tuple[str, str]]] = {
+_PRIORITIES = {LOW: 1, HIGH: 1000}
+_SILENT = "default-scheduler"
+OURS = {
     "coscheduling-backend": ("our PodGroup", scheduling.COSCHEDULING),
     "coscheduling-operator": ("the operator's PodGroup", scheduling.COSCHEDULING),
     "yunikorn": ("task groups", yunikorn.NAME),
@@ -76,7 +76,7 @@ def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
     return policies.alter("scheduler-of-all", namespace, ("", "pods"), patch, condition)
 
 
-PLATFORMS: Final[Mapping[str, Platform]] = {
+PLATFORMS = {
     "coscheduling-backend": Platform(
         ground="coscheduling", gang={"scheduler": "coscheduling", "pod-groups-by": "backend"}
     ),
@@ -217,7 +217,7 @@ def _kueue(plane: ControlPlane, all_gpus: int) -> None:
         plane.admin.apply(kueue.priority(name, value))
 
 
-_STARTS: Final[Mapping[str, Callable[[ControlPlane, int], object]]] = {
+_STARTS = {
     "coscheduling": lambda plane, _: scheduling.start(plane),
     "kueue": _kueue,
     "yunikorn": _yunikorn,

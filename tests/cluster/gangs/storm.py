@@ -7,10 +7,9 @@ of waiting messages are compared at the end; see `reported_numbers`.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
 
 from rig.caller import Shape
 from rig.process import wait_until
@@ -19,19 +18,19 @@ from gangs.observed_cluster import ObservedCluster, Snapshot
 from gangs.reported_numbers import Claim, Job, NumberComparison
 from gangs.scene import Scene
 
-JOBS: Final = 40
-_TICK: Final = 0.5
-_ALL_SECONDS: Final = 900  # The time in which all jobs must have ended; an idle machine needs 100 s.
-_STALLED: Final = 150
+JOBS = 40
+_TICK = 0.5
+_ALL_SECONDS = 900  # The time in which all jobs must have ended; an idle machine needs 100 s.
+_STALLED = 150
 """Seconds in which a phase or the bound pods must change. A member of a gang waits with a node for 60 s."""
-_PARTLY: Final = 15  # Seconds in which the pods of a gang are bound one after the other.
-_AFTERWARDS: Final = 45
+_PARTLY = 15  # Seconds in which the pods of a gang are bound one after the other.
+_AFTERWARDS = 45
 """Seconds after the end of a job in which its pods must have ended; 30 of them are for the outputs."""
-_OVER: Final = frozenset({"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"})
-_STEPS: Final = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
-_GIVEN_UP: Final = "ResourceReservationTimeout"
+_OVER = frozenset({"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"})
+_STEPS = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
+_GIVEN_UP = "ResourceReservationTimeout"
 """The reason of YuniKorn for a gang whose placeholders were not placed in time."""
-_NEVER: Final = "no node has that much"
+_NEVER = "no node has that much"
 
 
 @dataclass(kw_only=True)
@@ -204,7 +203,7 @@ class Storm:
                 self._report(kind, claim.job, f"{description}\n{claim.message}")
 
 
-_ELASTIC: Final[Mapping[str, Any]] = {
+_ELASTIC = {
     "workerReplicas": {"replicas": 4},
     "elasticConfig": {"minReplicas": 2, "maxReplicas": 4, "nprocPerNode": 1},
 }

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from flytekit.core.base_task import PythonTask
 from rig.api import Manifest, jobs, pods
@@ -12,8 +12,8 @@ from rig.audit import Call
 from rig.process import wait_until
 from rig.propeller import RealExecution, RealPropeller, RecordedPhase, list_owned
 
-_PATIENCE: Final = 180
-_TRANSLATING: Final = Lock()  # flytekit can translate workflows in only one thread at a time.
+_PATIENCE = 180
+_TRANSLATING = Lock()  # flytekit can translate workflows in only one thread at a time.
 
 
 @dataclass(kw_only=True)

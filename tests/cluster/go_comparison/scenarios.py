@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import training_tasks
 from flytekit.core.base_task import PythonTask
@@ -22,12 +22,12 @@ from rig.process import run_command, wait_until
 from go_comparison.platforms import Pair, Run, Sides
 
 Act: TypeAlias = Callable[[Api, Manifest], None]
-_HERE: Final = Path(__file__).parents[1]
-_ROLE: Final = "training.kubeflow.org/replica-type"
-_LIFE: Final = 2  # Pods that live shorter than the operator can observe are not part of the comparison.
-_PATIENCE: Final = 120
+_HERE = Path(__file__).parents[1]
+_ROLE = "training.kubeflow.org/replica-type"
+_LIFE = 2  # Pods that live shorter than the operator can observe are not part of the comparison.
+_PATIENCE = 120
 # The duration of two polls: a side that has reported nothing by then reports nothing at all.
-_SILENCE: Final = 12
+_SILENCE = 12
 
 
 def _play_acts(runs: Iterable[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
@@ -142,7 +142,7 @@ def _is_aborted(sides: Sides) -> Pair:
     return _aborted(pair, lambda: True)
 
 
-SCENARIOS: Final[Mapping[str, Callable[[Sides], Pair]]] = {
+SCENARIOS = {
     "it ends well": lambda sides: _wait_for_end(sides.start(training_tasks.says_nothing, {RUN: "5s"})),
     "all replicas raise an error": _play(
         training_tasks.fails, dict.fromkeys(("master", "worker"), runs_its_program), labels=31

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from rig.audit import Call
 from rig.control_plane import BACKEND, PROPELLER
@@ -11,10 +10,10 @@ from rig.images import REPOSITORY
 
 from go_comparison.platforms import Pair, Run
 
-_NAMES: Final = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
+_NAMES = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
 # Keep the end of a traceback, which contains the error.
-_LONGEST: Final = 260
-_NOT_TOLD: Final = {"QUEUED"}
+_LONGEST = 260
+_NOT_TOLD = {"QUEUED"}
 
 
 def page(pairs: Mapping[str, Pair], calls: Sequence[Call]) -> str:

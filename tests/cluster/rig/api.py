@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import yaml
@@ -16,8 +16,8 @@ import yaml
 from rig.process import wait_for
 
 Manifest = dict[str, Any]
-_MANAGER: Final = "kfpytorch-tests"
-_OF_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+_MANAGER = "kfpytorch-tests"
+_OF_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 class Api:

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from rig.control_plane import ControlPlane
 
 # The audit stage of a watch that has begun. A watch that does not end never reaches ResponseComplete.
-_BEGUN: Final = "ResponseStarted"
+_BEGUN = "ResponseStarted"
 
 
 @dataclass(frozen=True, kw_only=True)

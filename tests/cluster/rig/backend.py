@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import yaml
@@ -16,18 +16,18 @@ from rig.control_plane import BACKEND, HERE, ControlPlane, free_ports
 from rig.images import REPOSITORY
 from rig.process import Process
 
-KFPYTORCH: Final = Path(sys.executable).with_name("kfpytorch")
+KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 
-_FILE: Final = REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml"
-CHART_RULES: Final[Mapping[str, Any]] = yaml.safe_load(_FILE.read_text())
-_PARTS: Final = ("server", "gangs", "dryRuns", "operators", "gangsEverywhere", "clusterRuntimes")
-RULES: Final[Sequence[Mapping[str, Any]]] = (
+_FILE = REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml"
+CHART_RULES = yaml.safe_load(_FILE.read_text())
+_PARTS = ("server", "gangs", "dryRuns", "operators", "gangsEverywhere", "clusterRuntimes")
+RULES = (
     *(rule for part in _PARTS for rule in CHART_RULES[part]),
     CHART_RULES["groups"]["coscheduling"],
 )
 """The RBAC rules of the server: those of the chart with gangs, and with the PodGroups of coscheduling."""
 
-SIGNING: Final = SigningKeys(keys=(b"3f" * 32,))
+SIGNING = SigningKeys(keys=(b"3f" * 32,))
 """The signing key of every server; several servers of one cluster need the same one."""
 
 

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
@@ -16,8 +16,7 @@ from propeller.wire import SERVICE_CONFIG, Wire
 from backend_plugin.core import job_ref
 from rig.process import wait_for
 
-TRANSIENT: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
-"""The errors that propeller retries."""
+TRANSIENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})  # The errors that propeller retries.
 T = TypeVar("T")
 
 
@@ -56,8 +55,8 @@ class Shape:
     custom: Mapping[str, Any] = field(default_factory=dict)  # Further keys of the `custom` field.
 
 
-_AGAIN: Final = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
-RESTARTING: Final = Shape(custom={"masterReplicas": _AGAIN, "workerReplicas": _AGAIN})
+_AGAIN = {"replicas": 1, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
+RESTARTING = Shape(custom={"masterReplicas": _AGAIN, "workerReplicas": _AGAIN})
 """A job whose operator replaces lost pods."""
 
 

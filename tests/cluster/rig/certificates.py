@@ -5,17 +5,16 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_BITS: Final = 2048
+_BITS = 2048
 # The training operator renews a certificate that is valid for less than 90 days.
-_VALID: Final = datetime.timedelta(days=365)
-_SKEW: Final = datetime.timedelta(hours=1)
+_VALID = datetime.timedelta(days=365)
+_SKEW = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
@@ -18,16 +18,16 @@ from rig.certificates import CertificatePair, ClusterAuthority
 from rig.process import LOOPBACK, Place, Process, wait_until
 from rig.tools import tool
 
-HERE: Final = "127.0.0.1"
-_PORTS: Final = (16_384, 32_768)
-_CHANCE: Final = random.SystemRandom()  # Independent of the global generator, which a test may have seeded.
-_SERVICES: Final = "10.0.0.0/24"
-ADMIN: Final = "admin"
-PROPELLER: Final = "propeller"
-BACKEND: Final = "backend"
-_GROUPS: Final = {ADMIN: "system:masters", PROPELLER: "system:masters", BACKEND: ""}
+HERE = "127.0.0.1"
+_PORTS = (16_384, 32_768)
+_CHANCE = random.SystemRandom()  # Independent of the global generator, which a test may have seeded.
+_SERVICES = "10.0.0.0/24"
+ADMIN = "admin"
+PROPELLER = "propeller"
+BACKEND = "backend"
+_GROUPS = {ADMIN: "system:masters", PROPELLER: "system:masters", BACKEND: ""}
 # Logs the metadata of requests, without their bodies.
-_AUDIT: Final[Mapping[str, Any]] = {
+_AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
@@ -51,7 +51,7 @@ def free_ports(count: int) -> list[int]:
     return list(found)
 
 
-MUTATING: Final = (
+MUTATING = (
     "--feature-gates=MutatingAdmissionPolicy=true",
     "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
 )

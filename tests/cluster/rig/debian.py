@@ -10,12 +10,11 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from rig.process import run_command
 from rig.tools import CACHES, cached_folder
 
-PACKAGES: Final[Sequence[str]] = (
+PACKAGES = (
     "containerd=1.6.20~ds1-1+deb12u3",
     "containernetworking-plugins=1.1.1+ds1-3+b5",
     "libip4tc2=1.8.9-2",
@@ -28,7 +27,7 @@ PACKAGES: Final[Sequence[str]] = (
     "nftables=1.0.6-2+deb12u2",
     "runc=1.1.5+ds1-1+deb12u1",
 )
-MPI: Final[Sequence[str]] = (
+MPI = (
     "libevent-core-2.1-7=2.1.12-stable-8+deb12u1",
     "libevent-pthreads-2.1-7=2.1.12-stable-8+deb12u1",
     "libhwloc15=2.9.0-1",
@@ -45,7 +44,7 @@ MPI: Final[Sequence[str]] = (
     "python3-mpi4py=3.1.4-2+b2",
 )
 """Open MPI, sshd and mpi4py for the Python of the distribution."""
-_MINUTES: Final = 600
+_MINUTES = 600
 
 
 class NoPackages(Exception):

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
@@ -11,18 +11,18 @@ from rig.control_plane import ControlPlane
 from rig.process import Process
 from rig.tools import module_directory
 
-_STAGES: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+_STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 # The second one ends the pods of a Job immediately.
-_UNUSED: Final = ("kustomization.yaml", "pod-complete.yaml")
-_MARK: Final = {"kwok.x-k8s.io/node": "fake"}
-RUN: Final = "kfpytorch.test/run"
+_UNUSED = ("kustomization.yaml", "pod-complete.yaml")
+_MARK = {"kwok.x-k8s.io/node": "fake"}
+RUN = "kfpytorch.test/run"
 """Annotation with the time that a pod runs before it succeeds, as a Go duration: `1500ms`.
 
 A pod without it runs until it is deleted.
 """
-BY_HAND: Final = "kfpytorch.test/by-hand"
+BY_HAND = "kfpytorch.test/by-hand"
 """Annotation of a pod whose status a test writes; kwok only removes the pod when it is deleted."""
-_NOT_BY_HAND: Final = {"key": f'.metadata.annotations["{BY_HAND}"]', "operator": "DoesNotExist"}
+_NOT_BY_HAND = {"key": f'.metadata.annotations["{BY_HAND}"]', "operator": "DoesNotExist"}
 
 
 def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
@@ -82,7 +82,7 @@ def is_ready(node: Mapping[str, Any] | None) -> bool:
     return node is not None and has_condition(node, "Ready") and not node["spec"].get("taints")
 
 
-_ENDING: Final[Mapping[str, Any]] = {
+_ENDING = {
     "apiVersion": "kwok.x-k8s.io/v1alpha1",
     "kind": "Stage",
     "metadata": {"name": "pod-ends-well"},

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
@@ -14,18 +14,18 @@ from rig.images import REPOSITORY
 from rig.process import run_command
 from rig.tools import module_directory, tool
 
-CHARTS: Final = REPOSITORY / "charts"
-CHART: Final = CHARTS / "kfpytorch-backend"
-RELEASE: Final = "kfpytorch-backend"
-NAMESPACE: Final = "kfpytorch"
-NEXT: Final = "next"  # A second tag of the same image, for upgrades.
-IMAGES: Final = tuple(
+CHARTS = REPOSITORY / "charts"
+CHART = CHARTS / "kfpytorch-backend"
+RELEASE = "kfpytorch-backend"
+NAMESPACE = "kfpytorch"
+NEXT = "next"  # A second tag of the same image, for upgrades.
+IMAGES = tuple(
     f"{RELEASE}:{tag}" for tag in (yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"], NEXT)
 )
 """The image names under which the nodes have this interpreter and its packages."""
-_FLYTE: Final = "github.com/flyteorg/flyte"
+_FLYTE = "github.com/flyteorg/flyte"
 # A template that renders NOTES.txt into an object, because `helm template` does not print the notes.
-_NOTES: Final = """
+_NOTES = """
 apiVersion: v1
 kind: Notes
 metadata: {name: notes}

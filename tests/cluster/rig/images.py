@@ -13,25 +13,25 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rig import debian
 from rig.tools import tool
 
-MPI: Final = "rn.local/mpi:1"
-PAUSE: Final = "rn.local/pause:1"
-PYTHON: Final = "rn.local/python:1"
-PROBE: Final = "/rig/probe"  # The path of the program `probe` in every image except the sandbox image.
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+MPI = "rn.local/mpi:1"
+PAUSE = "rn.local/pause:1"
+PYTHON = "rn.local/python:1"
+PROBE = "/rig/probe"  # The path of the program `probe` in every image except the sandbox image.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # Without nsswitch.conf, names in /etc/hosts would first be looked up in the cluster's DNS.
-_FILES: Final = {
+_FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
     "sshd:x:100:65534::/run/sshd:/bin/false\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-_FOLDERS: Final = ("rig", "root", "tmp", "usr", "var", "var/tmp")
-REPOSITORY: Final = Path(__file__).resolve().parents[3]
+_FOLDERS = ("rig", "root", "tmp", "usr", "var", "var/tmp")
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rig.api import build_manifest, manifests
 from rig.certificates import ClusterAuthority
@@ -11,21 +11,21 @@ from rig.policies import encode_authority, redirect
 from rig.process import Process
 from rig.tools import module_directory
 
-_NAMESPACE: Final = "kueue-system"
-_VERSION: Final = "kueue.x-k8s.io/v1beta2"
-_SECRET: Final = "kueue-webhook-server-cert"
-_SERVICE: Final = "kueue-webhook-service"
-_LOOKED_AT: Final = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workloads"})
+_NAMESPACE = "kueue-system"
+_VERSION = "kueue.x-k8s.io/v1beta2"
+_SECRET = "kueue-webhook-server-cert"
+_SERVICE = "kueue-webhook-service"
+_LOOKED_AT = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workloads"})
 """Kinds that the webhooks of Kueue receive, in addition to those of its jobs.
 
 The webhook for pods is left out, so that pods can be created while Kueue does not run.
 """
 
 
-OLDER: Final = "kueue"  # Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1.
-NEWER: Final = "kueue-0.19"  # Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later.
-PYTORCHJOBS: Final = "kubeflow.org/pytorchjob"
-TRAINJOBS: Final = "trainer.kubeflow.org/trainjob"
+OLDER = "kueue"  # Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1.
+NEWER = "kueue-0.19"  # Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later.
+PYTORCHJOBS = "kubeflow.org/pytorchjob"
+TRAINJOBS = "trainer.kubeflow.org/trainjob"
 
 
 def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDER) -> Process:

@@ -8,14 +8,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from rig.process import run_command, wait_until
 
-CGROUPS: Final = Path("/sys/fs/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 # runc creates cgroups in further hierarchies, if the machine has them.
-CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
-_MARK: Final = "kfpt"
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
+_MARK = "kfpt"
 
 
 @contextlib.contextmanager

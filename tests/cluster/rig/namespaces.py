@@ -10,22 +10,21 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rig import leftovers
 from rig.process import LOOPBACK, Place, Process
 from rig.tools import tool
 
-PODS: Final = "10.77.0.0/16"
-GATEWAY: Final = "10.77.0.1"  # The address of the hub in the network of nodes and pods.
-_PREFIX: Final = 16
-_ALL: Final = "0.0.0.0"
-_UPLINK: Final = "up0"
+PODS = "10.77.0.0/16"
+GATEWAY = "10.77.0.1"  # The address of the hub in the network of nodes and pods.
+_PREFIX = 16
+_ALL = "0.0.0.0"
+_UPLINK = "up0"
 # Paths that are compiled into programs and would be shared with other rigs or this machine. The two in
 # /var/lib remain as empty folders, because removing a mount point unmounts it in other namespaces, too.
-_PRIVATE: Final = ("/var/log", "/var/lib/kubelet", "/var/lib/cni")
+_PRIVATE = ("/var/log", "/var/lib/kubelet", "/var/lib/cni")
 # kubelet sets these parameters, which are global to the machine.
-_KERNEL: Final = (
+_KERNEL = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rig import debian, images, namespaces
 from rig.control_plane import ControlPlane, dumped
@@ -12,9 +12,9 @@ from rig.process import Process
 from rig.tools import tool
 
 # /run is private to each node. The path of the test folder can be too long for a socket.
-_SOCKET: Final = "/run/containerd/containerd.sock"
-_ZONE: Final = "cluster.local"
-_NAMESPACE: Final = "k8s.io"  # The containerd namespace of Kubernetes.
+_SOCKET = "/run/containerd/containerd.sock"
+_ZONE = "cluster.local"
+_NAMESPACE = "k8s.io"  # The containerd namespace of Kubernetes.
 
 
 class Node:
@@ -188,7 +188,7 @@ def inside(plane: ControlPlane) -> str:
 
 # The intervals are short because tests wait for them. Images are not garbage-collected, because they cannot
 # be pulled again.
-_PACE: Final[Mapping[str, Any]] = {
+_PACE = {
     "nodeLeaseDurationSeconds": 12,
     "nodeStatusUpdateFrequency": "5s",
     "imageGCHighThresholdPercent": 100,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import yaml
@@ -12,14 +12,14 @@ from rig.control_plane import HERE, ControlPlane, free_ports
 from rig.process import Process
 from rig.tools import module_directory
 
-NAMESPACE: Final = "kubeflow"
-MODULE: Final = "training-operator"  # The version that runs in these tests, 1.9.
-OLDER: Final = ("training-operator-1.7", "training-operator-1.8")  # Older versions, used only for their CRDs.
-_MODULE: Final = "github.com/kubeflow/training-operator"
-HOOK: Final = "validator.training-operator.kubeflow.org"
-_SECRET: Final = "training-operator-webhook-cert"
+NAMESPACE = "kubeflow"
+MODULE = "training-operator"  # The version that runs in these tests, 1.9.
+OLDER = ("training-operator-1.7", "training-operator-1.8")  # Older versions, used only for their CRDs.
+_MODULE = "github.com/kubeflow/training-operator"
+HOOK = "validator.training-operator.kubeflow.org"
+_SECRET = "training-operator-webhook-cert"
 # The operator waits for a certificate at this fixed path, but serves the one in its TMPDIR.
-_LOOKED_FOR: Final = Path("/tmp/k8s-webhook-server/serving-certs")
+_LOOKED_FOR = Path("/tmp/k8s-webhook-server/serving-certs")
 
 
 def crds(component: str = MODULE) -> list[Path]:

@@ -3,12 +3,12 @@
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rig.api import Manifest, build_manifest
 
-VERSION: Final = "admissionregistration.k8s.io/v1"
-_MUTATING: Final = f"{VERSION}beta1"
+VERSION = "admissionregistration.k8s.io/v1"
+_MUTATING = f"{VERSION}beta1"
 
 
 def build_rule(group: str, plural: str) -> Mapping[str, Any]:

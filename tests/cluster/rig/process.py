@@ -10,19 +10,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
-_FIRST_TICK: Final = 0.02
-_LONGEST_TICK: Final = 0.25
-_SLOWER: Final = 1.3
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+_FIRST_TICK = 0.02
+_LONGEST_TICK = 0.25
+_SLOWER = 1.3
 """The factor between two polling intervals. Long waits poll rarely, to save the CPU for other processes."""
-_TAIL: Final = 4_000
-_BURIAL: Final = 60  # The kernel kills a process immediately, but it may be busy with others before.
-_GRACE: Final = 5
+_TAIL = 4_000
+_BURIAL = 60  # The kernel kills a process immediately, but it may be busy with others before.
+_GRACE = 5
 T = TypeVar("T")
 
 
@@ -61,7 +61,7 @@ class Place:
         return ended.stdout
 
 
-LOOPBACK: Final = Place()
+LOOPBACK = Place()
 
 
 def run_command(*words: str | Path, timeout: float = 240, **options: Any) -> subprocess.CompletedProcess[str]:

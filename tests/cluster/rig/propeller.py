@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from flyteidl.admin import event_pb2
@@ -35,11 +35,11 @@ from rig.process import LOOPBACK, run_command, wait_for, wait_until
 from rig.stores import Folder, Store
 from rig.tools import tool
 
-PROJECT: Final = "project"
-DOMAIN: Final = "development"
-NAMESPACE: Final = f"{PROJECT}-{DOMAIN}"
-IMAGE: Final = "image:1"  # The image of tasks that do not name one.
-_TERMINATED: Final = "termination-status"  # The label that propeller sets on a finished execution.
+PROJECT = "project"
+DOMAIN = "development"
+NAMESPACE = f"{PROJECT}-{DOMAIN}"
+IMAGE = "image:1"  # The image of tasks that do not name one.
+_TERMINATED = "termination-status"  # The label that propeller sets on a finished execution.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from http import HTTPStatus
-from typing import Final
 
 import aiohttp
 from aiohttp import web
@@ -23,9 +22,9 @@ from yarl import URL
 
 from rig.control_plane import HERE, ControlPlane
 
-_HOPS: Final = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
+_HOPS = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
 # Timestamps that the API server, a controller or a kubelet writes. Timestamps of our server are not shifted.
-_TIMES: Final = re.compile(
+_TIMES = re.compile(
     rb'"(creationTimestamp|deletionTimestamp|lastTransitionTime|lastUpdateTime|startTime|completionTime'
     rb'|startedAt|finishedAt|firstTimestamp|lastTimestamp|eventTime)":"([^"]+)"'
 )

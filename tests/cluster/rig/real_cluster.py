@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 from rig import debian, images, leftovers, namespaces, operator, scheduling
 from rig.api import Api
@@ -16,11 +15,11 @@ from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
 from rig.process import run_command, wait_for
 
-_PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
+_PROGRAMS = ("ip", "mount", "nsenter", "unshare")
 # The API server has the first address of the Service range.
-_API_NAMES: Final = (GATEWAY, "10.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_API_NAMES = (GATEWAY, "10.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 # Short timeouts, so that an unreachable node and its pods are given up soon.
-_API_SERVER: Final = (
+_API_SERVER = (
     f"--advertise-address={GATEWAY}",
     "--authorization-mode=Node,RBAC",
     "--enable-admission-plugins=NodeRestriction",
@@ -28,23 +27,23 @@ _API_SERVER: Final = (
     "--default-not-ready-toleration-seconds=10",
     "--default-unreachable-toleration-seconds=10",
 )
-_CONTROLLER_MANAGER: Final = ("--node-monitor-period=2s", "--node-monitor-grace-period=20s")
+_CONTROLLER_MANAGER = ("--node-monitor-period=2s", "--node-monitor-grace-period=20s")
 # The operator's default command fails if one of the search domains returns an error. The timeout is long,
 # because a master may wait for its node.
-_WAITER: Final = f"""
+_WAITER = f"""
 - name: init-pytorch
   image: {{{{.InitContainerImage}}}}
   imagePullPolicy: IfNotPresent
   command: ["{images.PROBE}", "-patience", "30m", "-lookup", "{{{{.MasterAddr}}}}"]
 """
-_DNS: Final = "cluster-dns"
-_DNS_RULES: Final = (
+_DNS = "cluster-dns"
+_DNS_RULES = (
     {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
 )
 # The DNS names of a job's pods change, so nothing is cached. Nothing is forwarded, because there is no
 # uplink.
-_COREFILE: Final = """
+_COREFILE = """
 cluster.local:53 in-addr.arpa:53 {{
   bind {address}
   errors

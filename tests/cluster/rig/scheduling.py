@@ -1,15 +1,13 @@
 """kube-scheduler with the coscheduling plugin, and the PodGroup controller."""
 
-from typing import Final
-
 from rig.control_plane import HERE, ControlPlane, dumped, free_ports
 from rig.process import Process
 from rig.tools import module_directory
 
-COSCHEDULING: Final = "scheduler-plugins-scheduler"
-_MODULE: Final = "sigs.k8s.io/scheduler-plugins"
+COSCHEDULING = "scheduler-plugins-scheduler"
+_MODULE = "sigs.k8s.io/scheduler-plugins"
 # All profiles must have the same queue sort plugin.
-_PLUGINS: Final = {
+_PLUGINS = {
     "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
     "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
 }

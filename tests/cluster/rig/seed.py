@@ -5,7 +5,6 @@ The variable `KFPYTORCH_SEED` sets another seed, and `KFPYTORCH_SEED=random` a r
 
 import os
 from random import SystemRandom
-from typing import Final
 
-_SAID: Final = os.environ.get("KFPYTORCH_SEED", "420780")
-SEED: Final = SystemRandom().randrange(1_000_000) if _SAID == "random" else int(_SAID)
+_SAID = os.environ.get("KFPYTORCH_SEED", "420780")
+SEED = SystemRandom().randrange(1_000_000) if _SAID == "random" else int(_SAID)

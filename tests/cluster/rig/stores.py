@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import fsspec
 
@@ -11,10 +11,10 @@ from rig.control_plane import free_ports
 from rig.process import LOOPBACK, Place, Process, wait_for
 from rig.tools import tool
 
-_BUCKET: Final = "flyte"
-_REGION: Final = "us-east-1"
-_KEY: Final = "rig"
-_SECRET: Final = "rig-secret"
+_BUCKET = "flyte"
+_REGION = "us-east-1"
+_KEY = "rig"
+_SECRET = "rig-secret"
 
 
 class Folder:

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final
 
-SOURCES: Final = Path(__file__).parents[1] / "tools"
-CACHES: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
+SOURCES = Path(__file__).parents[1] / "tools"
+CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flytekitplugins-kfpytorch"
 
 # Kueue rejects an API server whose version is not set at link time.
-_VERSION: Final = {
+_VERSION = {
     "gitVersion": "v1.34.7",
     "gitMajor": "1",
     "gitMinor": "34",
@@ -30,12 +29,10 @@ _VERSION: Final = {
     "gitCommit": "unknown",
     "buildDate": "1970-01-01T00:00:00Z",
 }
-_STAMPED: Final = " ".join(
-    f"-X k8s.io/component-base/version.{key}={value}" for key, value in _VERSION.items()
-)
+_STAMPED = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in _VERSION.items())
 # Without a version set at link time, Helm assumes Kubernetes 1.20 and rejects charts for newer versions.
-_HELM: Final = "helm.sh/helm/v3"
-_HELMS: Final = " ".join(
+_HELM = "helm.sh/helm/v3"
+_HELMS = " ".join(
     f"-X {_HELM}/{package}.k8sVersion{part}={_VERSION[f'git{part}']}"
     for package in ("pkg/chartutil", "pkg/lint/rules")
     for part in ("Major", "Minor")
@@ -90,7 +87,7 @@ class Component:
         return built
 
 
-COMPONENTS: Final[Sequence[Component]] = (
+COMPONENTS = (
     Component(
         module="kubernetes",
         programs={

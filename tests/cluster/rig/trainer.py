@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 
@@ -15,12 +15,12 @@ from rig.policies import encode_authority, redirect
 from rig.process import Process, wait_for
 from rig.tools import module_directory
 
-API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
-TRAINJOBS: Final = f"/apis/{API_VERSION}/namespaces/{{}}/trainjobs"
-RUNTIMES: Final = f"/apis/{API_VERSION}/namespaces/{{}}/trainingruntimes"
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+TRAINJOBS = f"/apis/{API_VERSION}/namespaces/{{}}/trainjobs"
+RUNTIMES = f"/apis/{API_VERSION}/namespaces/{{}}/trainingruntimes"
 """API paths with a place for the namespace."""
-_ROLE: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ def _matches(key: str, operator: str, *values: str) -> Mapping[str, Any]:
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
-_CHECKED: Final = _matches("trainer.kubeflow.org/webhook-validation", "NotIn", "disabled")
-_JOBSET: Final = _Manager(
+_CHECKED = _matches("trainer.kubeflow.org/webhook-validation", "NotIn", "disabled")
+_JOBSET = _Manager(
     program="jobset",
     module="sigs.k8s.io/jobset",
     crds="config/components/crd/bases/*.yaml",
@@ -68,7 +68,7 @@ _JOBSET: Final = _Manager(
     certificates="internalCertManagement",
     selectors={"pods": _matches("jobset.sigs.k8s.io/jobset-name", "Exists")},
 )
-_TRAINER: Final = _Manager(
+_TRAINER = _Manager(
     program="trainer",
     module="github.com/kubeflow/trainer/v2",
     crds="manifests/base/crds/trainer.kubeflow.org_*.yaml",

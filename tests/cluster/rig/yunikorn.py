@@ -2,19 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rig.api import build_manifest, pods
 from rig.control_plane import ControlPlane
 from rig.process import Process
 
-NAME: Final = "yunikorn"
-_NAMESPACE: Final = "yunikorn"
-_PROBE: Final = "probe"
-_SERVICE: Final = {"service.schedulingInterval": "100ms"}  # A tenth of the default, to shorten the tests.
-QUEUE: Final = "yunikorn.apache.org/queue"
-APPLICATION: Final = "yunikorn.apache.org/app-id"
-TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
+NAME = "yunikorn"
+_NAMESPACE = "yunikorn"
+_PROBE = "probe"
+_SERVICE = {"service.schedulingInterval": "100ms"}  # A tenth of the default, to shorten the tests.
+QUEUE = "yunikorn.apache.org/queue"
+APPLICATION = "yunikorn.apache.org/app-id"
+TASK_GROUPS = "yunikorn.apache.org/task-groups"
 
 
 def start(plane: ControlPlane, queues: Sequence[Mapping[str, Any]], probed: str) -> Process:
