@@ -179,11 +179,9 @@ def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path, wheel):
     assert done.stdout == "SERVING\n"
     (tmp_path / "task.py").touch()
     render = [command, "render", tmp_path / "task.py"]
-    refused = subprocess.run(render, check=False, stderr=subprocess.PIPE, text=True)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(
-        "kfpytorch needs flytekit to read a Python file, and it is not installed"
-    )
+    ended = subprocess.run(render, check=False, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("kfpytorch needs flytekit to read a Python file, and it is not installed")
 
 
 def test_editable_install_works_beside_another_plugin(environment, checkout):

@@ -60,10 +60,8 @@ class Life:
     def running(self, shape):
         attempt = self.caller.create(shape=shape)
         for replica in ("master-0", "worker-0"):
-            path = pods(NAMESPACE, f"{attempt.job}-{replica}")
-            self.wait_until(
-                lambda path=path: "nodeName" in (self.plane.admin.get(path) or {}).get("spec", {})
-            )
+            pod = pods(NAMESPACE, f"{attempt.job}-{replica}")
+            self.wait_until(lambda pod=pod: "nodeName" in (self.plane.admin.get(pod) or {}).get("spec", {}))
         return attempt
 
     def wait_until(self, happens):

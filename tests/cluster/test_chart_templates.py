@@ -175,9 +175,7 @@ def test_server_accepts_the_rendered_settings(case, helm, tmp_path):
     objects = helm.rendered(values(case))
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     name = deployment["metadata"]["name"]
-    (settings,) = (
-        each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name
-    )
+    (settings,) = (one for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == name)
     file = tmp_path / "settings.yaml"
     file.write_text(settings["data"]["settings.yaml"])
     configuration = serve_settings.read_configuration(str(file), {})

@@ -41,14 +41,12 @@ def wait_for_error(caller, start):
 
 def test_policy_rejection_contains_the_message_of_the_policy(plane, caller):
     name = "no-images-of-strangers"
-    kind, message = ("kubeflow.org", "pytorchjobs"), "images come from registry.example.org"
-    with plane.admin.having(*policies.refuse(name, NAMESPACE, kind, "false", message)):
+    kind, text = ("kubeflow.org", "pytorchjobs"), "images come from registry.example.org"
+    with plane.admin.having(*policies.refuse(name, NAMESPACE, kind, "false", text)):
         error = wait_for_error(
             caller, "FAILED: the cluster refuses the job (Invalid): pytorchjobs.kubeflow.org "
         )
-    assert error.endswith(
-        f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {message}"
-    )
+    assert error.endswith(f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {text}")
 
 
 def test_exhausted_quota_is_a_retryable_error(plane, caller):

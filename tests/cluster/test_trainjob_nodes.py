@@ -68,13 +68,11 @@ def test_logs_of_three_nodes_show_six_ranks(cluster, propeller, served):
     execution = propeller.start(training_tasks.shows_the_ranks)
     assert propeller.wait_for_outputs(execution) == {"o0": 6}
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
-    connection = {"namespace": NAMESPACE, "server": str(served.state)}
+    known = {"namespace": NAMESPACE, "server": str(served.state)}
     ranks = list[int]()
     for node in range(3):
         options = client.LogOptions(node=node)
-        text = "\n".join(
-            line.text for line in client.get_job_logs(job["metadata"]["name"], options, **connection)
-        )
+        text = "\n".join(line.text for line in client.get_job_logs(job["metadata"]["name"], options, **known))
         assert re.findall(r"\bWORLD_SIZE: (\d+)", text) == ["6", "6"], text
         assert sorted(re.findall(r"\bLOCAL_RANK: (\d+)", text)) == ["0", "1"], text
         own = sorted(map(int, re.findall(r"\bRANK: (\d+)", text)))

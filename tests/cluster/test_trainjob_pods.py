@@ -86,14 +86,12 @@ def test_pod_failure_rule_fails_the_task_before_the_restart_limit(plane, caller)
     rules = [{"action": "FailJob", "exitCodes": [42]}, {"action": "Ignore", "exitCodes": [43]}]
     shape = Shape(workers=1, custom=trainer.build_options(maxRestarts=3, podFailurePolicy=rules))
     attempt, job = start(plane, caller, shape)
-    for code, replaced in ((1, {"node-0", "node-1"}), (43, {"node-1"})):
+    for code, lost in ((1, {"node-0", "node-1"}), (43, {"node-1"})):
         job.run(*NODES)
         caller.wait_for(attempt, "RUNNING")
         uids = job.uids
         job.end("node-1", code)
-        wait_for(
-            lambda uids=uids: job.list_replaced(uids), lambda found, replaced=replaced: found == replaced
-        )
+        wait_for(lambda uids=uids: job.list_replaced(uids), lambda found, lost=lost: found == lost)
         assert caller.get(attempt).phase == "RUNNING"
     job.run(*NODES)
     job.end("node-1", 42)

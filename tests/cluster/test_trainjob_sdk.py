@@ -116,6 +116,4 @@ def test_sdk_job_is_listed_and_cannot_be_cancelled(plane, served, trained):
 def test_server_lists_the_same_runtimes_as_the_sdk(served, trained):
     found = client.list_runtimes(namespace=SDK_NAMESPACE, server=str(served.state))
     assert {each.name for each in found} >= SHIPPED
-    assert trained["runtimes"] == {
-        each.name: [each.kind, each.framework, each.nodes, each.image] for each in found
-    }
+    assert trained["runtimes"] == {one.name: [one.kind, one.framework, one.nodes, one.image] for one in found}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import phases
 import pytest
-from comparing import Found, compare
+from comparing import compare
 from differences import DIFFERENCES, explanation
 from generated_tasks import cases
 
@@ -100,9 +100,7 @@ def test_each_listed_difference_is_on_the_page_with_its_section_and_path():
 
 
 @pytest.mark.skipif(CASES != ALL, reason="entries are counted over all tasks")
-def test_each_listed_difference_applies_as_often_as_the_page_states(
-    registered_differences: list[Found],
-) -> None:
+def test_each_listed_difference_applies_as_often_as_the_page_states(registered_differences):
     applied = {(explanation(found), found.case["id"]) for found in registered_differences}
     counts = Counter(name for name, _ in applied)
     assert [name for name in DIFFERENCES if not counts[name]] == []
@@ -123,9 +121,7 @@ def test_job_has_the_same_phase_except_listed_differences(phase_differences):
     assert [str(each) for each in phase_differences if phases.explanation(each) is None][:SHOWN] == []
 
 
-def test_each_listed_phase_applies_as_often_as_the_page_states(
-    phase_differences,
-):
+def test_each_listed_phase_applies_as_often_as_the_page_states(phase_differences):
     counts = Counter(phases.explanation(each) for each in phase_differences)
     assert [name for name in phases.DIFFERENCES if not counts[name]] == []
     listed = {name: int(count) for name, count in PHASE_ENTRY.findall(PAGE.read_text())}

@@ -90,9 +90,7 @@ TEMPLATES: dict[str, Build] = {
     ),
     "pod: tolerations": lambda size: _pod({"tolerations": _many(size, 26, lambda at: {"key": f"k{at}"})}),
     "pod: mounts": lambda size: _pod(volumeMounts=[{"name": "x", "mountPath": "/x"}] * (size // 44)),
-    "pod: resources": lambda size: _pod(
-        resources={"limits": {f"a.b/{key}": "1" for key in _texts(size // 2)}}
-    ),
+    "pod: resources": lambda size: _pod(resources={"limits": {f"a.b/{at}": "1" for at in _texts(size // 2)}}),
     "pod: labels": lambda size: _pod(meta={"labels": _texts(size)}),
     "pod: annotations": lambda size: _pod(
         meta={"annotations": {f"{_APP_ARMOR}{index}": "unconfined" for index in range(size // 80)}}

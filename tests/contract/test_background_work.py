@@ -183,9 +183,7 @@ async def test_recreated_job_is_not_deleted_by_the_earlier_deletion(tmp_path, ca
 
 
 @pytest.mark.parametrize(("deaf", "asked"), [(False, ["get", "delete"]), (True, ["get", "delete", "get"])])
-async def test_deletion_is_confirmed_by_a_request_only_without_a_watch_event(
-    tmp_path, caplog, hasty, deaf, asked
-):
+async def test_request_confirms_a_deletion_only_without_a_watch_event(tmp_path, caplog, hasty, deaf, asked):
     async with serving(tmp_path, seconds=1) as served:
         meta = await served.create()
         served.cluster.calls.clear()

@@ -183,9 +183,7 @@ async def test_lost_node_costs_no_attempt(jobs, tmp_path, disrupt):
     reference = await jobs.create(f"while ! test -e {tmp_path}/go; do sleep 0.05; done")
     pods = await jobs.wait_for_pods(are_two_running)
     disrupt(jobs.cluster.nodes, pods[1].node)
-    restarted = await jobs.wait_for_pods(
-        lambda pods: are_two_running(pods) and all(pod.attempt for pod in pods)
-    )
+    restarted = await jobs.wait_for_pods(lambda new: are_two_running(new) and all(pod.attempt for pod in new))
     assert await jobs.served.phase(reference) == "RUNNING"
     (tmp_path / "go").touch()
     await jobs.wait_for_phase(reference, "SUCCEEDED")

@@ -160,9 +160,7 @@ async def test_renewed_certificates_are_loaded_and_invalid_ones_are_ignored(tmp_
 def test_unusable_tls_files_are_reported_at_startup(tmp_path):
     good = OURS.issue_server(tmp_path)
     OTHERS.issue("other", tmp_path / "other.crt", tmp_path / "other.key")
-    absent, other, words, locked = (
-        tmp_path / each for each in ("absent", "other.key", "words", "locked.key")
-    )
+    absent, other, words, locked = (tmp_path / one for one in ("absent", "other.key", "words", "locked.key"))
     words.write_text("words")
     encrypted = "ENCRYPTED PRIVATE KEY-----"
     locked.write_text(

@@ -25,9 +25,8 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.prerequisites import LEAST_AGE, Prerequisites
 from backend_plugin.shell.reloaded_value import ReloadedValue
 
-PLANNED = plan(
-    a_template({"masterReplicas": {"replicas": 1}}), a_run(), read({"kfpytorch": {"dialect": "trainjob"}})
-)
+SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
+PLANNED = plan(a_template({"masterReplicas": {"replicas": 1}}), a_run(), read(SETTINGS))
 PREMATURE = RequestRejected(403, "Forbidden", "specified trainingRuntime must be created before the TrainJob")
 UNSEEN_BY_KUEUE = RequestRejected(
     403, "Forbidden", "admission webhook \"vtrainjob.kb.io\" denied the request: runtime 'f-n0-0' not found"
@@ -80,9 +79,7 @@ BOTH = ("TrainJob", "TrainingRuntime")
     ],
     ids=["late observation of the runtime", "no observation of the runtime", "rejected", "existing job"],
 )
-async def test_job_is_new_or_found_and_a_rejected_one_leaves_no_runtime(
-    monkeypatch, cluster, seconds, result, left
-):
+async def test_job_is_new_or_found_or_rejected_without_a_runtime(monkeypatch, cluster, seconds, result, left):
     monkeypatch.setattr(job_creator, "_PREMATURE_SECONDS", seconds)
     ring = ReloadedValue((), lambda: SigningKeys(keys=(b"of the tests",)))
     creator = job_creator.JobCreator(cluster, Cache(system_clock), NO_CAPABILITIES, ring)
@@ -123,9 +120,6 @@ async def test_scanned_runtime_is_adopted_kept_or_deleted_by_owner_job_and_age(r
         name: [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
         for (_, name), each in cluster.objects.items()
     }
-
-
-SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
 
 
 def job_options(runtime="torch-distributed", **options):

@@ -73,9 +73,7 @@ async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served)
     await wait_until(lambda: not served.cluster.objects)
 
 
-async def test_new_attempt_deletes_the_job_of_the_previous_one_and_rejects_its_late_create(
-    served,
-):
+async def test_new_attempt_deletes_the_job_of_the_previous_one_and_rejects_its_late_create(served):
     late, other = await served.create(), await served.create(execution="f2")
     second = await served.create(attempt=1)
     left = {name_of(second), name_of(other)}

@@ -173,10 +173,8 @@ def reflect(channel):
     def call(service, method, fields):
         described = pool.FindServiceByName(service).methods_by_name[method]
         request = json_format.ParseDict(fields, message_factory.GetMessageClass(described.input_type)())
-        response = message_factory.GetMessageClass(described.output_type)
-        send = channel.unary_unary(
-            f"/{service}/{method}", type(request).SerializeToString, response.FromString
-        )
+        reply = message_factory.GetMessageClass(described.output_type)
+        send = channel.unary_unary(f"/{service}/{method}", type(request).SerializeToString, reply.FromString)
         return json_format.MessageToDict(send(request, timeout=10), descriptor_pool=pool)
 
     return sorted(database.get_services()), call

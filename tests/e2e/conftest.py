@@ -74,9 +74,7 @@ class Pyflyte:
     def processes(self):
         """Return the running processes of all runs of this object."""
         entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [
-            int(entry.name) for entry in entries if int(entry.name) != os.getpid() and self._is_ours(entry)
-        ]
+        return [int(each.name) for each in entries if int(each.name) != os.getpid() and self._is_ours(each)]
 
     def _is_ours(self, entry):
         try:

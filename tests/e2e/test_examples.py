@@ -57,9 +57,7 @@ def commands():
     return {
         (path.stem, words.split()[0]): words.split()
         for path in NUMBERED
-        for words in re.findall(
-            rf"^    pyflyte run examples/{path.name} (.+)$", path.read_text(), re.MULTILINE
-        )
+        for words in re.findall(rf"(?m)^    pyflyte run examples/{path.name} (.+)$", path.read_text())
     }
 
 

@@ -41,9 +41,7 @@ def logs(monkeypatch, tmp_path):
 
 def ranks_of(text, pattern):
     """Return the number of matching lines of each rank that have the prefix of that rank."""
-    return Counter(
-        int(rank) for rank in re.findall(rf"^\[r(\d)\] rank \1 {pattern} end$", text, re.MULTILINE)
-    )
+    return Counter(map(int, re.findall(rf"^\[r(\d)\] rank \1 {pattern} end$", text, re.MULTILINE)))
 
 
 @pytest.mark.parametrize("lines", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])

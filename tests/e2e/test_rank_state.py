@@ -46,10 +46,8 @@ def read_states(directory, count, *, forks):
 def test_forked_ranks_have_the_same_state_as_fresh_interpreters(tmp_path):
     fork, other = read_states(tmp_path, 2, forks=True)
     assert [name for name in rank_state.INDEPENDENT if fork[name] == other[name]] == []
-    (interpreter,) = read_states(tmp_path, 1, forks=False)
-    assert {name: fork[name] for name in rank_state.EQUAL} == {
-        name: interpreter[name] for name in rank_state.EQUAL
-    }
+    (fresh,) = read_states(tmp_path, 1, forks=False)
+    assert {name: fork[name] for name in rank_state.EQUAL} == {name: fresh[name] for name in rank_state.EQUAL}
 
 
 def gather(value):

@@ -79,10 +79,7 @@ def test_task_returns_its_result(pyflyte, name, expected):
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [
-        ("too_large", ["oom-gpu", "OutOfMemoryError", "gpu_tasks.py"]),
-        ("bad_index", ["device-side assert"]),
-    ],
+    [("too_large", ["oom-gpu", "OutOfMemoryError", "gpu_tasks.py"]), ("bad_index", ["device-side assert"])],
 )
 def test_failure_on_a_gpu_is_reported(pyflyte, name, shown):
     ran = pyflyte.run(TASKS, name, timeout=200)

@@ -51,10 +51,8 @@ class Wire:
         return self._tasks.GetTask(request, **self._options).resource
 
     def delete(self, meta: bytes) -> None:
-        request = agent_pb2.DeleteTaskRequest(
-            task_type="pytorch", resource_meta=meta, task_category=_CATEGORY
-        )
-        self._tasks.DeleteTask(request, **self._options)
+        about = {"task_type": "pytorch", "resource_meta": meta, "task_category": _CATEGORY}
+        self._tasks.DeleteTask(agent_pb2.DeleteTaskRequest(**about), **self._options)
 
     def close(self) -> None:
         self.channel.close()

@@ -39,9 +39,7 @@ def train_all(student: str, teacher: str, folder: str) -> str:
     return json.dumps(results)
 
 
-def train_one(
-    name: str, lora: recipes.Lora | None, student: str, teacher: str, folder: Path
-) -> dict[str, Any]:
+def train_one(name: str, lora: recipes.Lora | None, student: str, teacher: str, folder: Path) -> dict:
     training = recipes.Training(
         output_dir=str(folder),
         lora=lora,

@@ -50,9 +50,7 @@ def _build_pod(job: Manifest, team: Manifest, index: int) -> Manifest:
         {"name": "LEADER", "value": f"{name}-in-master-0:{DIALECT.port.number}"},
         {"name": "TEAM", "value": role},
     ]
-    containers = [
-        {**each, "env": [*each.get("env", ()), *variables]} for each in template["spec"]["containers"]
-    ]
+    containers = [{**one, "env": [*one.get("env", ()), *variables]} for one in template["spec"]["containers"]]
     waits = [{"name": GATE, "image": "none", "command": ["/none"]}] if role != "master" else []
     owner = {"apiVersion": DIALECT.resource.api_version, "kind": DIALECT.name, "name": name}
     return {

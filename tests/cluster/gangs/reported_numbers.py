@@ -74,9 +74,7 @@ class NumberComparison:
         for found in _NODE_COUNTS.finditer(claim.message):
             yield from self._check("nodes", int(found["nodes"]), {NODES})
             yield from self._check("request of a replica", int(found["asked"]), {claim.job.gpus})
-            counts = {
-                int(each) for text in self._list_reports(claim) for each in _REPORTED_NODES.findall(text)
-            }
+            counts = {int(one) for text in self._list_reports(claim) for one in _REPORTED_NODES.findall(text)}
             yield from self._check("lacking nodes", int(found["lack"]), counts)
 
     def _compare_amounts(self, claim: Claim, found: "re.Match[str]") -> Iterator[tuple[str, str]]:
@@ -88,9 +86,7 @@ class NumberComparison:
         yield from self._check("requested", int(found["asked"]), {requested})
         if found["held"]:
             present = self.cluster.iter_period(claim.at - _SKEW, claim.at + _SKEW)
-            yield from self._check(
-                "held", held, {each.held.get(claim.job.attempt.job, 0) for each in present}
-            )
+            yield from self._check("held", held, {one.held.get(claim.job.attempt.job, 0) for one in present})
         if found["free"]:
             yield from self._check("sum", lacks + int(found["free"]) + held, {requested})
             shortages = {each for text in self._list_reports(claim) for each in _read_shortages(text)}

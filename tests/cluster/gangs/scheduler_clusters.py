@@ -130,9 +130,7 @@ def with_installation(
         spec = {"containers": [{"name": "silent", "image": "image:1"}]}
         pod = build_manifest("v1", "Pod", "silent", namespace, spec=spec)
 
-        wait_for(
-            lambda: plane.admin.try_create(pod).json()["spec"]["schedulerName"], lambda name: name == wanted
-        )
+        wait_for(lambda: plane.admin.try_create(pod).json()["spec"]["schedulerName"], lambda it: it == wanted)
         yield
 
 
@@ -217,8 +215,4 @@ def _kueue(plane: ControlPlane, all_gpus: int) -> None:
         plane.admin.apply(kueue.priority(name, value))
 
 
-_STARTS = {
-    "coscheduling": lambda plane, _: scheduling.start(plane),
-    "kueue": _kueue,
-    "yunikorn": _yunikorn,
-}
+_STARTS = {"coscheduling": lambda plane, _: scheduling.start(plane), "kueue": _kueue, "yunikorn": _yunikorn}

@@ -101,9 +101,7 @@ def has_no_image(api: Api, pod: Manifest) -> None:
 def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
     """Return the environment of a container. Every reference to the downward API gets the pod name."""
     name = pod["metadata"]["name"]
-    return {
-        each["name"]: each.get("value", "" if "valueFrom" not in each else name) for each in container["env"]
-    }
+    return {one["name"]: one.get("value", "" if "valueFrom" not in one else name) for one in container["env"]}
 
 
 def _play(

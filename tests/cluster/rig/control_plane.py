@@ -215,9 +215,7 @@ class ControlPlane:
 
         def is_served() -> bool:
             listed = self.admin.request("GET", group)
-            is_listed = listed.is_success and any(
-                each["name"] == plural for each in listed.json()["resources"]
-            )
+            is_listed = listed.is_success and any(one["name"] == plural for one in listed.json()["resources"])
             return is_listed and bool(self.admin.request("GET", f"{group}/{plural}").is_success)
 
         wait_until(is_served, 60, lambda: f"{group}/{plural} is not served")
@@ -245,9 +243,7 @@ class ControlPlane:
         serving = self.authority.server("kube-apiserver", known)
         accounts = self.authority.server("service-accounts")
         # The API server reads container logs from kubelets with this certificate.
-        towards_kubelets = self.authority.client(
-            "kube-apiserver-kubelet-client", "kube-apiserver", "system:masters"
-        )
+        kubelets = self.authority.client("kube-apiserver-kubelet-client", "kube-apiserver", "system:masters")
         return (
             f"--etcd-servers=http://{HERE}:{self.etcd_port}",
             f"--bind-address={self.place.listen}",
@@ -261,8 +257,8 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={_SERVICES}",
             "--allow-privileged",
-            f"--kubelet-client-certificate={towards_kubelets.certificate}",
-            f"--kubelet-client-key={towards_kubelets.key}",
+            f"--kubelet-client-certificate={kubelets.certificate}",
+            f"--kubelet-client-key={kubelets.key}",
             f"--kubelet-certificate-authority={self.authority.certificate}",
             f"--audit-policy-file={dumped(_AUDIT, self.folder / 'audit-policy.yaml')}",
             f"--audit-log-path={self.audit}",

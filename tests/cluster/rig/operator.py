@@ -33,9 +33,7 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     plane.crds(crds())
     plane.namespace(NAMESPACE)
     metrics, health, webhook = free_ports(3)
-    serving = plane.authority.server(
-        "training-operator", ("training-operator.kubeflow.svc", "localhost", HERE)
-    )
+    serving = plane.authority.server(MODULE, ("training-operator.kubeflow.svc", "localhost", HERE))
     plane.keep_certificates(NAMESPACE, _SECRET, serving, plane.authority.pair)
     temporary = plane.folder / "operator"
     served = temporary / _LOOKED_FOR.relative_to("/tmp")

@@ -22,16 +22,11 @@ def select_namespace(namespace: str) -> Mapping[str, Any]:
 
 
 def _build_spec(namespace: str, group: str, plural: str) -> Mapping[str, Any]:
-    matched = {
-        "resourceRules": [build_rule(group, plural)],
-        "namespaceSelector": select_namespace(namespace),
-    }
+    matched = {"resourceRules": [build_rule(group, plural)], "namespaceSelector": select_namespace(namespace)}
     return {"failurePolicy": "Fail", "matchConstraints": matched}
 
 
-def refuse(
-    name: str, namespace: str, kind: tuple[str, str], expression: str, message: str
-) -> Sequence[Manifest]:
+def refuse(name: str, namespace: str, kind: tuple[str, str], expression: str, message: str) -> list[Manifest]:
     """Return a policy that rejects new objects for which `expression` is false.
 
     `kind` has the API group and the plural of the objects.

@@ -72,9 +72,7 @@ def missing() -> str:
     programs = [each for each in _PROGRAMS if shutil.which(each) is None]
     if programs:
         return f"real nodes need {', '.join(programs)} on the PATH (iproute2, util-linux)"
-    controllers = [
-        each for each in leftovers.CONTROLLERS if not (leftovers.CGROUPS / each / "tasks").exists()
-    ]
+    controllers = [one for one in leftovers.CONTROLLERS if not (leftovers.CGROUPS / one / "tasks").exists()]
     if controllers:
         return f"real nodes need these controllers of cgroup v1, as yet: {', '.join(controllers)}"
     unshare = ("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc")
@@ -192,10 +190,7 @@ def _start_dns(plane: ControlPlane) -> None:
     plane.admin.grant(_DNS, _DNS_RULES)
     (port,) = free_ports(1)
     corefile = plane.folder / "Corefile"
-    corefile.write_text(
-        _COREFILE.format(
-            address=GATEWAY, listen=plane.place.listen, port=port, kubeconfig=plane.certified(_DNS)
-        )
-    )
+    known = {"listen": plane.place.listen, "port": port, "kubeconfig": plane.certified(_DNS)}
+    corefile.write_text(_COREFILE.format(address=GATEWAY, **known))
     process = plane.enter(plane.process("coredns", (f"-conf={corefile}",)))
     process.wait_until(lambda: plane.place.is_ready(port, "ready"))

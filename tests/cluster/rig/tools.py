@@ -173,11 +173,9 @@ def install_packages(tool: str) -> Path:
     home = CACHES / tool / digest[:16]
     if not home.exists():
         with cached_folder(home) as made:
-            python = made / "bin/python"
+            python = str(made / "bin/python")
             _run_uv("venv", "--relocatable", "--python", sys.executable, str(made))
-            _run_uv(
-                "pip", "sync", "--python", str(python), "--compile-bytecode", "--require-hashes", str(lock)
-            )
+            _run_uv("pip", "sync", "--python", python, "--compile-bytecode", "--require-hashes", str(lock))
     return home
 
 

@@ -175,9 +175,7 @@ def start(plane: ControlPlane) -> None:
 
 def _is_validated(plane: ControlPlane) -> bool:
     """True if Trainer's webhook rejects a TrainJob whose runtime does not exist."""
-    job = build_manifest(
-        API_VERSION, "TrainJob", "validated", "default", spec={"runtimeRef": {"name": "absent"}}
-    )
+    job = build_manifest(API_VERSION, "TrainJob", "valid", "default", spec={"runtimeRef": {"name": "absent"}})
     return plane.admin.try_create(job).status_code == httpx.codes.FORBIDDEN
 
 

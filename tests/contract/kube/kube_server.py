@@ -333,12 +333,10 @@ def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = Non
 
 
 @contextmanager
-def serve(
-    server: KubeServer, folder: Path, flags: Sequence[str | Path] = (), **environment: str
-) -> Iterator[Serving]:
+def serve(server: KubeServer, folder: Path, flags: Sequence[Any] = (), **env: str) -> Iterator[Serving]:
     """Run ``kfpytorch serve --cluster kubernetes`` with the fake API server."""
     folder.mkdir(exist_ok=True)
     config = kubeconfig(server, folder / "kubeconfig")
     cluster = ("--cluster", "kubernetes", "--kubeconfig", config, "--host", "127.0.0.1")
-    with server_process.serve(folder, [*cluster, *flags], **environment) as serving:
+    with server_process.serve(folder, [*cluster, *flags], **env) as serving:
         yield serving

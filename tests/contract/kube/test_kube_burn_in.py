@@ -116,9 +116,7 @@ WITH_GROUP = PlannedTask(plan=structs.replace(PLANNED, companions=(GROUP,)))
         *((ON_TRAINER, TRAINER, f"{verb} trainingruntimes") for verb in ("create", "delete")),
     ],
 )
-def test_missing_permission_prevents_the_burn_in_and_its_rule_is_reported(
-    server, tmp_path, task, group, forbidden
-):
+def test_missing_permission_prevents_the_burn_in_and_is_reported(server, tmp_path, task, group, forbidden):
     server.groups[TRAINER] = {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"}
     server.forbidden.add(forbidden)
     (found,), messages = burned_in(server, tmp_path, task=task)

@@ -162,9 +162,7 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
 
 
 @pytest.mark.parametrize("is_created", [True, False], ids=["created", "capabilities unknown"])
-async def test_refused_queue_is_accepted_if_it_exists_or_cannot_be_checked(
-    server, tmp_path, monkeypatch, is_created
-):
+async def test_refused_queue_is_accepted_if_created_or_not_checked(server, tmp_path, monkeypatch, is_created):
     monkeypatch.setattr(remembering, "MAX_AGE_SECONDS", 0.0)
     server.groups["kueue.x-k8s.io"] = {"localqueues": "v1beta1"}
     server.objects.manages_jobs = True

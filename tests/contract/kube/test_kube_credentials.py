@@ -236,9 +236,7 @@ def trusting(server, tmp_path, authority, name="127.0.0.1"):
         ("ca.crt", "other.test", r"127.0.0.1:\d+: .*not valid for 'other.test'"),
     ],
 )
-async def test_api_server_with_another_authority_or_name_is_rejected(
-    paper, tmp_path, authority, name, message
-):
+async def test_server_with_another_authority_or_name_is_rejected(paper, tmp_path, authority, name, message):
     (tmp_path / "other.crt").write_bytes(Authority("other").pem)
     with served(paper.context) as server:
         async with opened(trusting(server, tmp_path, tmp_path / authority, name)) as cluster:

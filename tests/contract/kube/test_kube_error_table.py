@@ -90,9 +90,7 @@ async def test_response_is_handled_as_its_row_specifies(server, tmp_path, case):
     name = ObjectName(namespace="ns", name=NAME)
     async with opened(options(server, tmp_path, request_timeout=1.0)) as cluster:
         calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
-        server.faults[:] = [
-            Fault(method, "pytorchjobs", times=1_000, code=code, body=body) for method in calls
-        ]
+        server.faults[:] = [Fault(verb, "pytorchjobs", times=1_000, code=code, body=body) for verb in calls]
         server.asked.clear()
         found = await asyncio.gather(*map(result, calls.values()))
     assert tuple(found) == expected

@@ -200,10 +200,8 @@ def get_annotations(server):
 
 def fails(play):
     """Fail a worker with `sys.exit(3)`, which writes no error file."""
-    ended = {"exitCode": 3, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(8)}
-    play.pod(
-        "worker-0", phase="Failed", containerStatuses=[{"name": "pytorch", "state": {"terminated": ended}}]
-    )
+    state = {"terminated": {"exitCode": 3, "reason": "Error", "startedAt": ago(30), "finishedAt": ago(8)}}
+    play.pod("worker-0", phase="Failed", containerStatuses=[{"name": "pytorch", "state": state}])
     play.becomes("Failed", 7)  # Long enough ago that the server does not wait for changes of pods.
 
 

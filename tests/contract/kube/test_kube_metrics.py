@@ -22,11 +22,7 @@ from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 ROOT = Path(__file__).parents[3]
 SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 MESSAGE = "PyTorchJob failed because 1 Worker replica(s) failed."
-FAILED = {
-    "conditions": [
-        {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": MESSAGE, **SINCE}
-    ]
-}
+FAILURE = {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": MESSAGE, **SINCE}
 LOCAL = {"KFPYTORCH_METRICS_HOST": "127.0.0.1"}
 
 
@@ -116,7 +112,7 @@ def test_failure_is_counted_once_by_two_servers_that_repeat_their_cleanup(world)
     storing = Fault("PATCH", path=f"/pytorchjobs/{NAME}", code=503, times=10**6)
     api.faults += [storing, Fault("DELETE", path="/pods/", code=503, times=10**6)]
     api.apply(PODS, {**pod(), "metadata": build_replica(api.get_object(JOBS, NAME), "master-0")})
-    api.apply(JOBS, job(status=FAILED))
+    api.apply(JOBS, job(status={"conditions": [FAILURE]}))
     for each in servers:
         wait_until(lambda each=each: each.value("background_operations", operation="clean_up") == 1)
     wait_until(lambda: all(asked_for(api, method) >= 2 for method in ("GET", "PATCH")))

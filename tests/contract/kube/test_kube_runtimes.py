@@ -94,9 +94,7 @@ def test_foreign_jobs_are_listed_on_demand_and_marked(kube):
         f"GET /apis/{GROUP}/v1alpha1/trainjobs",
     ]
     assert not found.pop(NAME).foreign
-    assert {
-        name: (each.kind, each.foreign, each.verdict.phase, each.total) for name, each in found.items()
-    } == {
+    assert {name: (one.kind, one.foreign, one.verdict.phase, one.total) for name, one in found.items()} == {
         "old": ("PyTorchJob", True, "INITIALIZING", 1),
         "sdk": ("TrainJob", True, "RUNNING", 2),
         "over": ("TrainJob", True, "SUCCEEDED", 2),

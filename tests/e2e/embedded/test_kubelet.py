@@ -152,9 +152,7 @@ async def test_worker_waits_until_its_master_is_running(kubelet):
     stranger = replica("master", shell("sleep 60"), job="other")
     master = replica("master", shell("sleep 60"), initContainers=[shell("sleep 0.1", "init")])
     await kubelet.running(worker, stranger)
-    status = await kubelet.when(
-        worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
-    )
+    status = await kubelet.when(worker, lambda it: "running" in it["initContainerStatuses"][0]["state"])
     assert (status["phase"], waits(status)) == ("Pending", ("PodInitializing", ""))
     status = await kubelet.ran(master, worker)
     assert status["phase"] == "Succeeded"
@@ -226,9 +224,8 @@ async def test_daemon_of_an_ended_container_is_killed_while_others_run(kubelet):
 
 
 async def test_terminated_pod_exits_within_its_grace_period(kubelet):
-    of = pod(
-        with_daemon("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"), volumes=[DATA]
-    )
+    script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done"
+    of = pod(with_daemon(script), volumes=[DATA])
     await started(kubelet, of)
     status = await kubelet.terminated(of, 60)
     assert (status["phase"], get_terminated(status)["exitCode"]) == ("Failed", 7)

@@ -13,10 +13,9 @@ def work() -> None:
     import torch
     import torch.distributed as dist
 
-    (Path(os.environ["PIDS"]) / f"{os.environ['RANK']}.part").write_text(str(os.getpid()))
-    (Path(os.environ["PIDS"]) / f"{os.environ['RANK']}.part").rename(
-        Path(os.environ["PIDS"]) / os.environ["RANK"]
-    )
+    folder, rank = Path(os.environ["PIDS"]), os.environ["RANK"]
+    (folder / f"{rank}.part").write_text(str(os.getpid()))
+    (folder / f"{rank}.part").rename(folder / rank)
     dist.init_process_group("gloo")
     for _ in range(6000):
         dist.all_reduce(torch.ones(8))
