@@ -84,7 +84,10 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
     if file.failure is not None:
         return file.failure, file.cause
     parsed = _parse_message(file.message)
-    name, message = _split_exception(parsed)
+    # A process that ended without an exception has no class, and a text without a class gets ``Error``.
+    name, message = ("" if parsed.exit_code is not None else "Error"), parsed.text
+    if name and (known := _EXCEPTION.match(parsed.text)):
+        name, message = known["name"], known["message"] or ""
     last_file = ["", *_LAST_FILE.findall(parsed.trace)][-1]
     is_transport = _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
     failure = Failure(
@@ -101,17 +104,6 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         recoverable=file.recoverable,
     )
     return failure, parsed.cause
-
-
-def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
-    """Return the class and the message of the exception.
-
-    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
-    """
-    if parsed.exit_code is not None:
-        return "", parsed.text
-    known = _EXCEPTION.match(parsed.text)
-    return (known["name"], known["message"] or "") if known else ("Error", parsed.text)
 
 
 def _parse_message(message: str) -> _ParsedMessage:
@@ -131,22 +123,17 @@ def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMess
     headline = report["headline"] or ""
     # A headline about several ranks does not have a single source location.
     several = "; " in headline
+    at = None if several else _AT.search(headline)
+    frames = [Frame(file=at["file"], line=int(at["line"]), function=at["function"], code="")] if at else []
     return _ParsedMessage(
         _extract_report_body(text[report.end() :], headline if several else ""),
         trace,
         rank=source["rank"] if source else None,
         where=source["where"] if source else "",
         exit_code=_parse_exit_code(_KILLED.search(text)),
-        frames=() if several else _parse_location(headline),
+        frames=tuple(frames),
         cause=_CAUSES.get(report["cause"]),
     )
-
-
-def _parse_location(headline: str) -> tuple[Frame, ...]:
-    place = _AT.search(headline)
-    if place is None:
-        return ()
-    return (Frame(file=place["file"], line=int(place["line"]), function=place["function"], code=""),)
 
 
 def _parse_child_report(child: "re.Match[str]", trace: str) -> _ParsedMessage:

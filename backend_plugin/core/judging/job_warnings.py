@@ -17,7 +17,7 @@ def list_warnings(
     foreign = [
         JobWarning(
             text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
-            " job can have no group; delete the existing one, or start another attempt",
+            " job can have no group; delete the existing one, or start another attempt"
         )
         for group in observed.pod_groups
         if group.foreign
@@ -65,7 +65,7 @@ def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
         return None
     return JobWarning(
         text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
-        f" min_member of the gang to the largest number of nodes to start all {role}s together",
+        f" min_member of the gang to the largest number of nodes to start all {role}s together"
     )
 
 

@@ -209,15 +209,12 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     parts = [part.strip() for part in why.split(", ") if part]
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
     reasons = "; ".join(_OTHERWISE.sub(r"\1 ", _LACKING.sub(r"\1 lack \2", part)) for part in parts)
-    text = f"no node of {nodes[2]} fits: {reasons}{_NEVER if _exceeds_capacity(nodes, parts) else ''}"
-    return SchedulerMessage(text=text, gang=False, short=short)
-
-
-def _exceeds_capacity(nodes: re.Match[str], parts: Sequence[str]) -> bool:
     # The request exceeds every node if preemption helps on none of them, and they lack only resources.
     unhelpful = _UNHELPFUL.search(nodes[3])
     is_everywhere = unhelpful is not None and unhelpful[1] == nodes[2]
-    return is_everywhere and all(_LACKING.match(part) for part in parts)
+    never = _NEVER if is_everywhere and len(short) == len(parts) else ""
+    text = f"no node of {nodes[2]} fits: {reasons}{never}"
+    return SchedulerMessage(text=text, gang=False, short=short)
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {

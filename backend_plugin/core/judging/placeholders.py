@@ -28,7 +28,9 @@ def list_gang_reasons(
 
     `members` are the pods of the replicas. `of_pod` returns the pending reason of a pod; None if it has none.
     """
-    holders = _list_placeholders(observed, members)
+    own = {pod.name for pod in members}
+    others = [pod for pod in observed.pods if pod.name not in own]
+    holders = [pod for pod in others if pod.place or registry.is_placeholder_name(pod.name)]
     reasons = [wait for pod in holders if (wait := of_pod(pod)) is not None]
     if not reasons:
         return []
@@ -50,12 +52,6 @@ def list_gang_reasons(
             raw=worst.raw,
         )
     ]
-
-
-def _list_placeholders(observed: Observed, members: Sequence[Pod]) -> list[Pod]:
-    own = {pod.name for pod in members}
-    others = [pod for pod in observed.pods if pod.name not in own]
-    return [pod for pod in others if pod.place or registry.is_placeholder_name(pod.name)]
 
 
 def _read_gang_message(

@@ -87,11 +87,7 @@ _BY_CONDITION: Final = (
 
 
 def _build_active_status(
-    observed: Observed,
-    job: Job,
-    state: JobState,
-    by_type: Mapping[str, Condition],
-    exit_codes: ExitCodes,
+    observed: Observed, job: Job, state: JobState, by_type: Mapping[str, Condition], exit_codes: ExitCodes
 ) -> JobStatus:
     pods = replica_pods.list_replica_pods(observed)
     total, gang = job.replicas, gang_annotation.read_gang_summary(job.annotations)
@@ -122,11 +118,7 @@ def _build_active_status(
 
 
 def _list_pending_reasons(
-    observed: Observed,
-    pods: tuple[Pod, ...],
-    state: JobState,
-    exit_codes: ExitCodes,
-    gang: GangSummary,
+    observed: Observed, pods: tuple[Pod, ...], state: JobState, exit_codes: ExitCodes, gang: GangSummary
 ) -> tuple[PendingReason, ...]:
     of_pods = pending_reasons.list_replica_reasons(observed, pods, exit_codes)
     if not of_pods and state in (JobState.RUNNING, JobState.RESTARTING):

@@ -205,8 +205,7 @@ def _find_failed_container(pod: Pod) -> tuple[Container | None, ContainerTermina
 def _classify_pod_failure(
     pod: Pod, container: Container | None, ended: ContainerTermination, exit_codes: ExitCodes
 ) -> Cause:
-    known = _classify_reason(pod)
-    if known is not None:
+    if (known := _classify_reason(pod)) is not None:
         return known
     # The kubelet builds this reason from any resource name, as in OutOfnvidia.com/gpu.
     is_unknown = pod.reason.startswith("OutOf") or ended.exit_code is None

@@ -128,7 +128,9 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
     termination = status.root_cause
     if termination is not None and not termination.failure.stopped:
         return _judge_root_cause(status, termination, f"the job {messages.LOSS[status.state]}")
-    if status.outputs or _has_completed_work(status):
+    # The master decides about the success, or all replicas if there is no master.
+    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
+    if status.outputs or (deciding and all(pod.phase == "Succeeded" for pod in deciding)):
         text = f"the work was complete; the job {messages.LOSS[status.state]}"
         return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
     return build_failure(
@@ -137,12 +139,6 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
         f"the job {messages.DELETION[status.state]} before it ended, and not by Flyte",
         "find out what deleted it: a user, a cleanup of the namespace or a time to live",
     )
-
-
-def _has_completed_work(status: JobStatus) -> bool:
-    # The master decides about the success, or all replicas if there is no master.
-    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
-    return bool(deciding) and all(pod.phase == "Succeeded" for pod in deciding)
 
 
 def _judge_root_cause(status: JobStatus, termination: ReplicaTermination, note: str) -> Verdict:
