@@ -50,11 +50,17 @@ def select_dialect(
         dialect, reason = _BY_SETTING[setting], f"set by {path}"
     else:
         return _select_served(capabilities)
-    return DialectSelection(
-        dialect=dialect,
-        reasons=(f"The job is a {dialect.name}: {reason}.",),
-        problems=tuple(_check_served(dialect, capabilities)),
-    )
+    problems = [
+        Problem(
+            field=_PATH,
+            value=dialect.name.lower(),
+            message=f"cannot be used on this cluster: it has no {group}",
+            remedy=f"install {dialect.operator}: {dialect.installation}",
+        )
+        for group in _iter_missing_groups(dialect, capabilities)
+    ]
+    reasons = (f"The job is a {dialect.name}: {reason}.",)
+    return DialectSelection(dialect=dialect, reasons=reasons, problems=tuple(problems))
 
 
 def with_dialect(settings: Settings, dialect: Dialect) -> Settings:
@@ -102,16 +108,6 @@ def _select_served(capabilities: Capabilities) -> DialectSelection:
     else:
         why = f"no pod of {served[0].operator} is available"
     return DialectSelection(dialect=first, reasons=(f"The job is a {first.name}: {why}.",))
-
-
-def _check_served(dialect: Dialect, capabilities: Capabilities) -> Iterator[Problem]:
-    for group in _iter_missing_groups(dialect, capabilities):
-        yield Problem(
-            field=_PATH,
-            value=dialect.name.lower(),
-            message=f"cannot be used on this cluster: it has no {group}",
-            remedy=f"install {dialect.operator}: {dialect.installation}",
-        )
 
 
 def _iter_missing_groups(dialect: Dialect, capabilities: Capabilities) -> Iterator[str]:

@@ -118,18 +118,15 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
         yield build_problem(f"{_PATH}.version", message.version, "is a layout of another release", remedy)
     for name, role in (("master", message.master), ("worker", message.worker)):
         for index, toleration in enumerate(role.tolerations):
-            yield from _check_toleration(toleration, f"{_PATH}.{name}.tolerations[{index}]")
+            path = f"{_PATH}.{name}.tolerations[{index}]"
+            # The later checks of the pod accept any text.
+            if toleration.operator:
+                yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
+            if toleration.effect:
+                yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
     yield from _check_gang(message.gang)
     yield from _check_train_job(message.train_job)
     yield from check_sources(message.train_job, f"{_PATH}.trainJob")
-
-
-def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
-    """Yield a problem for an invalid operator or effect; the later checks of the pod accept any text."""
-    if toleration.operator:
-        yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
-    if toleration.effect:
-        yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
 
 
 def _check_gang(gang: task_pb2.Gang) -> Iterator[Problem]:

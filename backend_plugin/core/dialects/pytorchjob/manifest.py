@@ -48,11 +48,7 @@ def build_probe(metadata: Mapping[str, Any]) -> Manifest:
     """Return a job with one replica, for a dry run."""
     template: Manifest = {"spec": {"containers": [{"name": CONTAINER, "image": "probe"}]}}
     replica: Manifest = {"replicas": 1, "restartPolicy": "Never", "template": template}
-    return {
-        **RESOURCE.type_meta,
-        "metadata": metadata,
-        "spec": {REPLICA_SPECS: {"Master": replica}},
-    }
+    return {**RESOURCE.type_meta, "metadata": metadata, "spec": {REPLICA_SPECS: {"Master": replica}}}
 
 
 def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:

@@ -4,12 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names
-from backend_plugin.core.dialects.trainjob.resource import (
-    ANCESTOR,
-    INITIALIZERS,
-    find_trainer,
-    iter_volume_conflicts,
-)
+from backend_plugin.core.dialects.trainjob import resource
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ReplicaRole, TrainingJob
 from backend_plugin.core.plan import JobDraft
@@ -44,7 +39,7 @@ def build_initializer_rules(job: TrainingJob) -> list[Manifest]:
     """Return the rules of the failure policy: a failed initializer fails the job without a restart."""
     if not job.sources:
         return []
-    roles: list[JsonValue] = [INITIALIZERS[kind] for kind in job.sources]
+    roles: list[JsonValue] = [resource.INITIALIZERS[kind] for kind in job.sources]
     return [
         {
             "name": VOLUME,
@@ -60,9 +55,9 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
     spec = get_mapping(draft.pods[ReplicaRole.NODE], "spec")
     return [
         {
-            "name": INITIALIZERS[kind],
+            "name": resource.INITIALIZERS[kind],
             "template": {
-                "metadata": {"labels": {ANCESTOR: INITIALIZERS[kind]}},
+                "metadata": {"labels": {resource.ANCESTOR: resource.INITIALIZERS[kind]}},
                 "spec": {
                     "backoffLimit": 0,
                     # The Job controller replaces a disrupted pod.
@@ -86,7 +81,8 @@ def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
     account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
     return [
-        {"name": INITIALIZERS[kind], "template": {"spec": {"template": template}}} for kind in job.sources
+        {"name": resource.INITIALIZERS[kind], "template": {"spec": {"template": template}}}
+        for kind in job.sources
     ]
 
 
@@ -99,12 +95,12 @@ def _build_pod_metadata(job: TrainingJob) -> Manifest:
 
 def _build_pod_spec(job: TrainingJob, draft: JobDraft, kind: str, spec: Manifest) -> Manifest:
     container: Manifest = {
-        "name": INITIALIZERS[kind],
+        "name": resource.INITIALIZERS[kind],
         "image": draft.initializer_images.get(kind, ""),
         "resources": {"requests": draft.initializer_requests},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": VOLUME, "mountPath": WORKSPACE}],
-        **pick_fields(find_trainer(spec), ("securityContext",)),
+        **pick_fields(resource.find_trainer(spec), ("securityContext",)),
     }
     return {
         **pick_fields(spec, _OF_POD),
@@ -119,7 +115,7 @@ def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
     if not job.sources:
         return spec
     mounts = [{"name": VOLUME, "mountPath": PATHS[kind], "subPath": kind} for kind in job.sources]
-    trainer = find_trainer(spec)
+    trainer = resource.find_trainer(spec)
     containers = [
         {**each, "volumeMounts": [*get_mappings(each, "volumeMounts"), *mounts]} if each is trainer else each
         for each in get_mappings(spec, "containers")
@@ -166,7 +162,7 @@ def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 def build_dependencies(job: TrainingJob) -> Manifest:
     """Return `dependsOn`, by which the nodes start only after all initializers have completed."""
-    needed = [{"name": INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]
+    needed = [{"name": resource.INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]
     return omit_empty({"dependsOn": needed})
 
 
@@ -174,7 +170,7 @@ def check_pod(job: TrainingJob, spec: Manifest) -> Iterator[Problem]:
     """Yield a problem for each volume or mount of a node that conflicts with the initializers' volume."""
     if not job.sources:
         return
-    for path, value in iter_volume_conflicts(spec, {VOLUME}, {PATHS[kind] for kind in job.sources}):
+    for path, value in resource.iter_volume_conflicts(spec, {VOLUME}, {PATHS[kind] for kind in job.sources}):
         message = "is the directory of the data set or the model"
         if value == VOLUME:
             message = "is the volume of the initializers"

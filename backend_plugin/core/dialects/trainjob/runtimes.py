@@ -4,19 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backend_plugin.core import names, runtimes, task_annotation
-from backend_plugin.core.dialects.trainjob import options
+from backend_plugin.core.dialects.trainjob import options, resource
 from backend_plugin.core.dialects.trainjob.options import JobOptions
-from backend_plugin.core.dialects.trainjob.resource import (
-    ANCESTOR,
-    CONTAINER,
-    FRAMEWORK,
-    INITIALIZERS,
-    RESOURCE,
-    ROLE,
-    build_runtime_patch,
-    build_runtime_reference,
-    find_trainer,
-)
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.protojson import build_problem
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
@@ -39,12 +28,12 @@ def read_runtime(manifest: Manifest) -> Runtime:
     metadata, spec = get_mapping(manifest, "metadata"), get_mapping(manifest, "spec")
     labels, policy = get_text_map(metadata, "labels"), get_mapping(spec, "mlPolicy")
     replicated = {
-        get_text_map(each, "template", "metadata", "labels").get(ANCESTOR, ""): each
+        get_text_map(each, "template", "metadata", "labels").get(resource.ANCESTOR, ""): each
         for each in get_mappings(spec, "template", "spec", "replicatedJobs")
     }
     node = replicated.pop("trainer", {})
     replicated.pop("", None)
-    trainer = find_trainer(get_mapping(node, "template", "spec", "template", "spec"))
+    trainer = resource.find_trainer(get_mapping(node, "template", "spec", "template", "spec"))
     device, count = _read_device(get_mapping(trainer, "resources", "limits"))
     name, nodes = get_text(metadata, "name"), get_int(policy, "numNodes")
     processes = [get_mapping(policy, framework).get("numProcPerNode") for framework in policy]
@@ -52,7 +41,7 @@ def read_runtime(manifest: Manifest) -> Runtime:
         name=name,
         kind=get_text(manifest, "kind"),
         namespace=get_text(metadata, "namespace"),
-        framework=labels.get(FRAMEWORK, ""),
+        framework=labels.get(resource.FRAMEWORK, ""),
         nodes=1 if nodes is None else nodes,
         processes=next((str(each) for each in processes if isinstance(each, int | str)), ""),
         device=device,
@@ -65,9 +54,9 @@ def read_runtime(manifest: Manifest) -> Runtime:
 
 
 def _read_device(limits: Manifest) -> tuple[str, str]:
-    for resource, amount in limits.items():
-        if resource in _DEVICES or resource.startswith(_MIG):
-            return _DEVICES.get(resource) or resource.rpartition("/")[2], str(amount)
+    for name, amount in limits.items():
+        if name in _DEVICES or name.startswith(_MIG):
+            return _DEVICES.get(name) or name.rpartition("/")[2], str(amount)
     return (_CPU, str(limits[_CPU])) if _CPU in limits else ("", "")
 
 
@@ -85,7 +74,7 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
     patched: Manifest = {"metadata": {"labels": labels}}
     jobs: list[JsonValue] = [{"name": runtime.role, "template": {"spec": {"template": patched}}}]
     return {
-        **RESOURCE.type_meta,
+        **resource.RESOURCE.type_meta,
         "metadata": {
             "name": wanted.name,
             "namespace": wanted.namespace,
@@ -97,9 +86,9 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
             },
         },
         "spec": {
-            "runtimeRef": build_runtime_reference(runtime.kind, runtime.name),
+            "runtimeRef": resource.build_runtime_reference(runtime.kind, runtime.name),
             "trainer": trainer,
-            "runtimePatches": [build_runtime_patch(jobs)],
+            "runtimePatches": [resource.build_runtime_patch(jobs)],
         },
     }
 
@@ -125,8 +114,8 @@ def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem
 
 def _find_missing_job(job: Manifest, runtime: Runtime) -> str:
     """Return the name and purpose of the replicated job that a runtime lacks for a task; empty if none."""
-    if runtime.role != ROLE:
-        return f"{ROLE} with a container {CONTAINER}, in which a task runs"
-    needed = (INITIALIZERS[kind] for kind in get_mapping(job, "spec", "initializer"))
+    if runtime.role != resource.ROLE:
+        return f"{resource.ROLE} with a container {resource.CONTAINER}, in which a task runs"
+    needed = (resource.INITIALIZERS[kind] for kind in get_mapping(job, "spec", "initializer"))
     found = [each for each in needed if each not in runtime.initializers]
     return f"{' or '.join(found)}, which loads the files of the task" if found else ""
