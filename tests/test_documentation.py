@@ -236,5 +236,4 @@ def test_index_links_to_the_pages_outside_the_menu(site):
 
 
 def test_site_loads_nothing_from_other_hosts(site):
-    fetched = {url for page in site.rglob("*.html") for url in FETCHED.findall(page.read_text())}
-    assert fetched == set()
+    assert {url for page in site.rglob("*.html") for url in FETCHED.findall(page.read_text())} == set()

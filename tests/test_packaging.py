@@ -108,8 +108,7 @@ def test_wheel_works_beside_another_plugin(environment, wheel):
 def test_backend_extra_covers_the_backend_imports(wheel):
     """Check that the extra `backend` covers every import except flytekit, without torch."""
     sources = [path for path in (ROOT / "backend_plugin").rglob("*.py") if path != BURN_IN]
-    names = set().union(*(list_imports(path) for path in sources))
-    foreign = names - sys.stdlib_module_names - set(PACKAGES)
+    foreign = set().union(*(list_imports(path) for path in sources)) - sys.stdlib_module_names - set(PACKAGES)
     traced = {"opentelemetry"}  # An optional feature; the extra `otel` contains this package.
     brought = {MODULES.get(each.name, each.name.replace("-", "_")) for each in read_extra(wheel, "backend")}
     # Only Python files of tasks, and flytekit's own server, need flytekit.

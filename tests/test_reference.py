@@ -147,8 +147,7 @@ def test_each_kfpytorch_setting_is_listed(path: str) -> None:
 
 
 def test_each_ignored_setting_is_listed():
-    text = section("settings.md", "Keys without effect")
-    assert set(re.findall(r"`([a-z-]+)`", text)) == loader._OF_OTHERS
+    assert set(re.findall(r"`([a-z-]+)`", section("settings.md", "Keys without effect"))) == loader._OF_OTHERS
 
 
 def test_each_key_of_a_log_template_is_listed():
@@ -180,8 +179,7 @@ def test_each_server_setting_is_listed():
 def test_each_flag_has_a_setting_or_is_listed_separately():
     of_settings = {get_flag(key) for key in KEYS}
     cells = " ".join(cell for (cell,) in table("server.md", "Flags that are no settings", 1))
-    apart = set(re.findall(r"-[\w-]+", cells))
-    assert FLAGS - of_settings == apart
+    assert FLAGS - of_settings == set(re.findall(r"-[\w-]+", cells))
 
 
 def test_each_metric_is_listed():

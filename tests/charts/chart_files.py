@@ -178,8 +178,7 @@ def definitions() -> Mapping[str, Any]:
     found = {"gang": loader._OF_GANGS, "choice": choice, "platform": loader._ALL}
     sections = {name: _section(readers, "") for name, readers in found.items()}
     for name in ("gang", "choice"):
-        same = {key: of_all[_OF_THE_CHART.get(key, key)] for key in found[name]}
-        sections[name]["properties"].update(same)
+        sections[name]["properties"].update({key: of_all[_OF_THE_CHART.get(key, key)] for key in found[name]})
     return sections
 
 

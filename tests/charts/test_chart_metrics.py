@@ -82,8 +82,7 @@ def test_legends_use_labels_that_the_expression_keeps() -> None:
         for target in panel["targets"]:
             outer = promql_parser.parse(target["expr"].replace("$__rate_interval", "4m"))
             kept = {*outer.modifier.labels} if isinstance(outer, AggregateExpr) and outer.modifier else None
-            used = {*re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))}
-            assert kept is None or used <= kept, target
+            assert kept is None or {*re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))} <= kept, target
 
 
 def test_each_panel_has_a_unique_position_and_id() -> None:
@@ -99,8 +98,7 @@ def test_each_alert_is_explained_in_its_section(rule: dict[str, str]) -> None:
     assert f"\n## {name}\n" in PAGE.read_text()
     parts = nodes(promql_parser.parse(rendered(rule)))
     grouped = [each.modifier.labels for each in parts if isinstance(each, AggregateExpr) and each.modifier]
-    used = {*re.findall(r"\$labels\.(\w+)", annotations["description"])}
-    assert used <= set().union(*grouped)
+    assert {*re.findall(r"\$labels\.(\w+)", annotations["description"])} <= set().union(*grouped)
 
 
 def test_stale_watch_alert_selects_pods_and_all_kinds_of_jobs() -> None:

@@ -136,8 +136,7 @@ def test_python_file_is_rendered_identically_without_torch(folder: Path) -> None
 def test_output_bytes_are_equal_in_each_locale(folder: Path) -> None:
     (folder / "settings.yaml").write_text("default-annotations: {from: Zürich}", encoding="utf-8")
     arguments = ("task.pb", "-i", "epochs=1", "-s", "settings.yaml")
-    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = process(folder, *arguments, **ascii_only)
+    done = process(folder, *arguments, LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == render(*arguments).stdout_bytes
     assert "from: Zürich".encode() in done.stdout
@@ -210,8 +209,7 @@ def test_invalid_input_is_explained(folder: Path, arguments: list[str], code: in
 def test_error_message_is_not_wrapped(folder: Path) -> None:
     done = CliRunner(env={"COLUMNS": "20"}).invoke(kfpytorch, ["render", "task.pb", "-i", "epochs"])
     assert done.stderr == "Error: --input epochs: has no value; write --input epochs=VALUE\n"
-    bad = MessageToJson(a_template({"workerReplicas": {"replicas": -1}}))
-    done = render("-", stdin=bad.encode())
+    done = render("-", stdin=MessageToJson(a_template({"workerReplicas": {"replicas": -1}})).encode())
     message = "custom.workerReplicas.replicas: -1\n  is negative; write 0 or more, or leave it out\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", message)
 
@@ -263,8 +261,7 @@ def test_request_may_contain_metadata_settings_and_pod_templates() -> None:
     (job,) = answer({**REQUEST, "settings": {"default-labels": {"a": "b"}}, "pod_templates": []})["manifests"]
     assert job["metadata"]["name"].startswith("f1-n0-2-")
     assert (job["metadata"]["namespace"], job["metadata"]["labels"]["a"]) == ("p-d", "b")
-    spec = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert spec["serviceAccountName"] == "trainer"
+    assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] == "trainer"
 
 
 @pytest.mark.parametrize(
@@ -294,8 +291,7 @@ def test_optional_fields_may_be_null() -> None:
 
 
 def test_metadata_may_be_in_snake_case() -> None:
-    message = ParseDict(METADATA, TaskExecutionMetadata())
-    snake = MessageToDict(message, preserving_proto_field_name=True)
+    snake = MessageToDict(ParseDict(METADATA, TaskExecutionMetadata()), preserving_proto_field_name=True)
     assert set(snake) == {"task_execution_id", "namespace", "labels", "k8s_service_account"}
     assert answer({**REQUEST, "metadata": snake}) == answer(REQUEST)
 
@@ -339,7 +335,6 @@ def test_internal_error_is_reported_for_its_line_only() -> None:
 def test_batch_request_may_contain_capabilities() -> None:
     request = {"template": MessageToDict(TWO), "settings": {"kfpytorch": {"gang": {"scheduler": "auto"}}}}
     (job,) = answer({**request, "capabilities": {"admission-scheduler": "yunikorn"}})["manifests"]
-    replica = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert replica["schedulerName"] == "yunikorn"
+    assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] == "yunikorn"
     (problem,) = answer({**request, "capabilities": {"admision": "yunikorn"}})["problems"]
     assert "Object contains unknown field `admision`" in problem["message"]

@@ -62,8 +62,7 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     gang = {"scheduler": "kueue", "by-project": {"vision/production": {"queue": "vision"}}}
     k8s = {"default-cpus": "500m", "pod-pending-timeout": "5m", "kfpytorch": {"gang": gang}}
     file = tmp_path / "s.yaml"
-    limits = {"limits": {"cpu": "8"}}
-    file.write_text(yaml.safe_dump({"plugins": {"k8s": k8s}, "task_resources": limits}))
+    file.write_text(yaml.safe_dump({"plugins": {"k8s": k8s}, "task_resources": {"limits": {"cpu": "8"}}}))
     settings = as_json("-s", str(file))["settings"]
     prefix = "plugins.k8s."
     values = {key.removeprefix(prefix): each for key, each in settings.items() if key.startswith(prefix)}

@@ -58,8 +58,7 @@ def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
 
 
 def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
-    text = yaml.safe_dump(JOB).replace("'", "")
-    result = run("-", "--now", "2026-01-01T00:01:02Z", stdin=text)
+    result = run("-", "--now", "2026-01-01T00:01:02Z", stdin=yaml.safe_dump(JOB).replace("'", ""))
     assert result.output.startswith("RETRYABLE_FAILED (Failed, system-error)")
 
 
@@ -76,8 +75,7 @@ def batch(*requests: object) -> list[dict[str, object]]:
 
 
 def test_batch_mode_returns_a_result_for_each_line() -> None:
-    now = "2026-01-01T01:00:00Z"
-    complete = {"id": 1, "job": JOB, "pods": [POD], "now": now}
+    complete = {"id": 1, "job": JOB, "pods": [POD], "now": "2026-01-01T01:00:00Z"}
     first, *invalid, last = batch(complete, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7})
     verdict = {"phase": "RETRYABLE_FAILED", "reason": "OOMKilled", "cause": "oom-host", "retry": True}
     message = "\n".join(line.strip() for line in OOM.splitlines()[1:3])
@@ -148,8 +146,7 @@ def test_outputs_file_is_not_read_as_an_error_file(tmp_path: Path) -> None:
     (tmp_path / "outputs.pb").write_bytes(b"\0")
     job = a_job("a")
     job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "lastTransitionTime": NOW})
-    result = explain(str(tmp_path / "outputs.pb"), stdin=yaml.safe_dump(job))
-    assert result.output.startswith("SUCCEEDED")
+    assert explain(str(tmp_path / "outputs.pb"), stdin=yaml.safe_dump(job)).output.startswith("SUCCEEDED")
 
 
 def an_event(about: str) -> dict[str, Any]:

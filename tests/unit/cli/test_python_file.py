@@ -77,8 +77,7 @@ def test_task_is_found_by_its_variable_name() -> None:
 def test_image_spec_is_replaced_and_not_built() -> None:
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
     tasks = TASKS.replace("task(task", "task(container_image=SPEC, task")
-    template = load(file("specified.py", spec + tasks))
-    (container,) = template.k8s_pod.pod_spec["containers"]
+    (container,) = load(file("specified.py", spec + tasks)).k8s_pod.pod_spec["containers"]
     assert container["image"].rpartition("/")[2].startswith("built:")
 
 

@@ -106,8 +106,7 @@ def test_reference_is_equal_after_encoding_and_decoding(ref):
 
 
 def test_encoded_bytes_of_this_and_later_releases_are_decodable():
-    written = bytes.fromhex("080110011a026e73220766312d6e302d30320873333a2f2f622f303a00")
-    assert job_ref.decode(written) == REF
+    assert job_ref.decode(bytes.fromhex("080110011a026e73220766312d6e302d30320873333a2f2f622f303a00")) == REF
     assert len(job_ref.encode(REF)) < 50
     # Field 99 and version 7 do not exist in this release.
     later = job_ref.encode(REF) + bytes.fromhex("9a06026869")

@@ -93,8 +93,7 @@ def test_clean_pod_policy_applies_to_finished_pods_only(policy, left):
 def test_pending_pods_are_deleted_right_after_a_success_and_running_ones_after_a_delay(seconds, left):
     pods = (build_ended_pod("worker-0", 0), running("worker-1"), pod("worker-2", "Pending", node=""))
     stranger = with_other_owner(running("worker-3"))
-    observed = observe(job(RUNNING, SUCCEEDED, workers=4), *pods, stranger)
-    verdict, todo = judged(observed, seconds)
+    verdict, todo = judged(observe(job(RUNNING, SUCCEEDED, workers=4), *pods, stranger), seconds)
     assert (verdict.phase, todo.patch) == (Phase.SUCCEEDED, None)
     assert names(todo.pods) == left
 
@@ -122,8 +121,7 @@ def test_cleanup_is_empty_for_a_running_a_leaving_or_an_absent_job():
 
 
 def test_success_before_the_verdict_takes_effect_counts():
-    first = job(RUNNING)
-    _, todo = judged(observe(first, running("master-0")))
+    _, todo = judged(observe(job(RUNNING), running("master-0")))
     done = merge_patch(job(RUNNING, SUCCEEDED), todo.patch)
     assert judged(observe(done, outputs=True))[0].phase is Phase.SUCCEEDED
     assert judged(observe(done, error_files=[error_file()]))[0].reason == "DeadlineExceeded"
@@ -303,8 +301,7 @@ def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy):
 def test_job_that_a_queue_resumes_after_its_end_is_ended():
     waiting = job(cleanPodPolicy="None", started=None)
     resumed = {**cancelled(waiting), "status": job(RUNNING)["status"], "spec": waiting["spec"]}
-    late = judged(observe(resumed, running("worker-0")), seconds=131)[1]
-    assert late == CleanupActions(ends=True)
+    assert judged(observe(resumed, running("worker-0")), seconds=131)[1] == CleanupActions(ends=True)
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,7 @@ def test_coscheduling_message_is_parsed_into_plain_text(message, text):
     ],
 )
 def test_resources_held_by_gang_members_are_not_counted_as_free(gap, placed, numbers):
-    message = f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}]."
-    pods = build_waiting_members(message)
+    pods = build_waiting_members(f"resource gap: map[nvidia.com/gpu:{{{{{gap} 0}} {{<nil>}}  DecimalSI}}].")
     pods[:placed] = [running(name) for name in ("master-0", "worker-0", "worker-1", "worker-2")[:placed]]
     # The nodes lack resources, not the queue that has admitted the job.
     result = verdict(gang(RUNNING, queue="team"), *pods)
@@ -198,10 +197,8 @@ def test_missing_pod_group_of_the_operator_has_a_warning(queue, asked):
     assert late.phase.value == "WAITING_FOR_RESOURCES"
     warning = f"its operator has created neither a PodGroup nor pods; only its log contains the reason{asked}"
     assert late.message.splitlines()[1:] == [warning]
-    there = verdict(job, now=90, pod_groups=[PENDING])
-    assert warning not in there.message
-    suspended = gang(condition("Suspended"), started=None, byOperator=True)
-    assert "notes" not in verdict(suspended, now=90).info
+    assert warning not in verdict(job, now=90, pod_groups=[PENDING]).message
+    assert "notes" not in verdict(gang(condition("Suspended"), started=None, byOperator=True), now=90).info
 
 
 WAITS = "request is waiting for cluster resources become available"

@@ -120,11 +120,9 @@ def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones():
     manifest["spec"]["elasticPolicy"] = ELASTIC
     never = unplaced("worker-2", NO_ROOM)
     assert find_reason(manifest, *ALL, never) is JobEventReason.RUNS
-    lost = anew(unplaced("worker-1", NO_ROOM))
-    assert find_reason(manifest, *ALL, lost, never) is JobEventReason.WAITS
+    assert find_reason(manifest, *ALL, anew(unplaced("worker-1", NO_ROOM)), never) is JobEventReason.WAITS
     # The reason for one pod does not apply to another pod, which has no condition.
-    silent = anew(pod("worker-1", "Pending", node=""))
-    assert find_reason(manifest, *ALL, silent, never, now=170) is None
+    assert find_reason(manifest, *ALL, anew(pod("worker-1", "Pending", node="")), never, now=170) is None
     assert find_reason(manifest, *ALL, anew(pod("worker-1", "Pending")), never) is None
     assert find_reason(manifest, *ALL, anew(running("worker-1")), never) is JobEventReason.RUNS
 
@@ -159,8 +157,7 @@ LATER, EARLIER_JOB = build_event("WaitingForResources", 170), build_event("Waiti
     ],
 )
 def test_earlier_job_events_decide_whether_a_new_one_is_written(pods, events, now, is_written):
-    found = decide(job(RUNNING), *pods, events=events, now=now)
-    assert (found.event is not None) == is_written
+    assert (decide(job(RUNNING), *pods, events=events, now=now).event is not None) == is_written
 
 
 def test_event_message_is_limited_to_the_length_of_the_api_server():

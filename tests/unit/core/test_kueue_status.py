@@ -181,8 +181,7 @@ def test_kueue_reason_may_mark_the_wait_as_unsatisfiable(reason, message, gone, 
 def test_deactivated_workload_waits_for_an_admin_or_another_attempt(evicted, reason, gone):
     out = {**workload(FULL, *evicted), "spec": INACTIVE_SPEC}
     job = gang(SUSPENDED, started=None)
-    result = verdict(job, pod_groups=[out])
-    line, hint = result.message.splitlines()
+    line, hint = verdict(job, pod_groups=[out]).message.splitlines()
     assert line == f"queue team: {reason} (suspended by a queue or a user)"
     assert "an admin has to set spec.active of its Workload to true" in hint
     assert (verdict(job, pod_groups=[out], now=70, rules=SOON).phase.value == "RETRYABLE_FAILED") is gone

@@ -53,8 +53,7 @@ def test_template_variables_of_flyte_are_replaced(template, uris):
 def test_finish_time_of_an_ended_job_without_a_completion_time_is_that_of_its_condition(condition, finish):
     template = LogTemplate(name="L", template_uris=("{{ .podUnixFinishTime }}",))
     rules = JudgingContext(logs=LogLinkSettings(templates=(template,)))
-    observed = Observed(job=read_job(job(condition)))
-    (link,) = judge(observed, rules, BEGAN + timedelta(seconds=500)).logs
+    (link,) = judge(Observed(job=read_job(job(condition))), rules, BEGAN + timedelta(seconds=500)).logs
     assert int(link.uri) == BEGAN.timestamp() + finish
 
 

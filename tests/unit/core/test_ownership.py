@@ -101,8 +101,7 @@ def test_phase_of_a_foreign_job_is_derived_from_its_conditions(kind, status, exp
 
 def test_foreign_job_has_the_message_of_its_condition_and_a_command_that_deletes_it():
     metadata = {"name": "x", "namespace": "ns"}
-    manifest = {"kind": "TrainJob", "metadata": metadata, "status": conditions(Failed="True")}
-    job = read_without_pods(manifest)
+    job = read_without_pods({"kind": "TrainJob", "metadata": metadata, "status": conditions(Failed="True")})
     assert foreign_jobs.describe(job).message == "is Failed"
     command = "kubectl delete trainjobs.trainer.kubeflow.org x --namespace ns"
     assert foreign_jobs.format_refusal(job).endswith(command)

@@ -34,8 +34,7 @@ HELD = {"kind": "Workload", "spec": {"queueName": "ml"}, "status": {"conditions"
 )
 def test_pod_without_a_volume_has_a_remedy_for_the_claim(reason):
     message = f"0/1 nodes are available: {reason}. preemption: 0/1 nodes are available."
-    result = verdict(job(), unplaced("master-0", message))
-    assert "kubectl describe persistentvolumeclaims" in result.message
+    assert "kubectl describe persistentvolumeclaims" in verdict(job(), unplaced("master-0", message)).message
 
 
 def test_very_long_message_is_parsed_from_its_start():

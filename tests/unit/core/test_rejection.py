@@ -24,8 +24,7 @@ def test_each_problem_has_a_line_and_the_rest_is_counted():
     lines = rejection.format_problems([*map(problem, range(10))]).splitlines()
     assert lines[0] == "the task cannot be run as it is: f0=7: is odd; write 8"
     assert (len(lines), lines[-1]) == (9, "and 2 more problems")
-    at_limit = rejection.format_problems([problem(1)] * MOST_PROBLEMS)
-    assert at_limit.endswith("\nand 42 or more other problems")
+    assert rejection.format_problems([problem(1)] * MOST_PROBLEMS).endswith("\nand 42 or more other problems")
 
 
 def test_rejection_by_the_cluster_is_a_permanent_failure():
@@ -122,8 +121,7 @@ def test_task_with_many_problems_is_rejected_with_some_of_them():
 
 
 def test_custom_of_a_task_has_a_size_limit():
-    wide = {"workerReplicas": {"replicas": 1}, "x": "y" * CUSTOM_BYTES}
-    (found,) = reject(plan_task, a_template(wide))
+    (found,) = reject(plan_task, a_template({"workerReplicas": {"replicas": 1}, "x": "y" * CUSTOM_BYTES}))
     assert (found.field, found.message) == ("custom", "is larger than the limit of 262,144 bytes")
     assert int(found.value.removesuffix(" bytes").replace(",", "")) > CUSTOM_BYTES
 

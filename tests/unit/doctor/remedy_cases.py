@@ -22,13 +22,11 @@ COSCHEDULING = "scheduler-plugins-scheduler"
 
 
 def build_object(name: str, namespace: str = NS, **parts: Any) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": namespace, **parts.pop("metadata", {})}
-    return {"metadata": metadata, **parts}
+    return {"metadata": {"name": name, "namespace": namespace, **parts.pop("metadata", {})}, **parts}
 
 
 def deployment(name: str, image: str, *args: str, ready: int = 1, **metadata: Any) -> dict[str, Any]:
-    container = {"image": f"example.org/{image}", "args": [*args]}
-    spec = {"template": {"spec": {"containers": [container]}}}
+    spec = {"template": {"spec": {"containers": [{"image": f"example.org/{image}", "args": [*args]}]}}}
     return build_object(name, "flyte", metadata=metadata, spec=spec, status={"availableReplicas": ready})
 
 

@@ -33,8 +33,7 @@ QUEUE_NAME = {"kueue.x-k8s.io/queue-name": "team"}
 def test_check_of_an_operator_applies_only_to_jobs_of_its_dialect() -> None:
     for name, own, other in (("PyTorchJob", "operator", "trainer"), ("TrainJob", "trainer", "operator")):
         facts = Facts(namespace="n", task=PlannedTask(dialect=DIALECTS[name]))
-        found = [check for check in (own, other) if find_sentences(f"{check}-crd-missing", facts)]
-        assert found == [own]
+        assert [check for check in (own, other) if find_sentences(f"{check}-crd-missing", facts)] == [own]
 
 
 @pytest.mark.parametrize(

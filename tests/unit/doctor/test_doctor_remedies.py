@@ -198,8 +198,7 @@ def write_connector(facts: Facts, written: Mapping[str, Any]) -> Facts:
 
 def write_tolerations(facts: Facts, written: Mapping[str, Any]) -> Facts:
     settings = read(written["plugins"]["k8s"])
-    added = [*settings.default_tolerations, *settings.resource_tolerations[GPU]]
-    change = {"spec": {"tolerations": added}}
+    change = {"spec": {"tolerations": [*settings.default_tolerations, *settings.resource_tolerations[GPU]]}}
     roles = [replace(role, pod=merge_patch(role.pod, change)) for role in facts.task.roles]
     return replace(facts, task=replace(facts.task, roles=roles))
 

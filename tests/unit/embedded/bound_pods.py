@@ -41,8 +41,7 @@ def container(*args: str, name: str = "pytorch", env: Manifest | None = None, **
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:
     """Return the containers in the launch file of a pod."""
     options = {"code": Path("/code"), **options}
-    launch = pod_launch.build_launch(pod, *PATHS, EmbeddedOptions(**options), MACHINE)
-    return launch["containers"]
+    return pod_launch.build_launch(pod, *PATHS, EmbeddedOptions(**options), MACHINE)["containers"]
 
 
 def only(one: Manifest, pod: Manifest | None = None, **options: Any) -> Manifest:

@@ -65,11 +65,7 @@ def test_unknown_image_cannot_be_pulled_if_images_are_strict():
 
 @pytest.mark.parametrize(
     ("policy", "first", "main"),
-    [
-        ("Always", "OnFailure", "Always"),
-        ("OnFailure", "OnFailure", "OnFailure"),
-        ("Never", "Never", "Never"),
-    ],
+    [("Always", "OnFailure", "Always"), ("OnFailure", "OnFailure", "OnFailure"), ("Never", "Never", "Never")],
 )
 def test_restart_policy_depends_on_the_kind_of_container(policy, first, main):
     sidecar = container("true", name="sidecar", restartPolicy="Always")
@@ -95,8 +91,7 @@ def test_launch_file_is_json_with_the_times_of_the_pod(fields, grace, deadline):
 
 
 def mounted(*args, mounts=(AT,), **fields):
-    one = container(*args or ("true",), volumeMounts=list(mounts), **fields)
-    return only(one, replica(volumes=[DATA]))
+    return only(container(*args or ("true",), volumeMounts=list(mounts), **fields), replica(volumes=[DATA]))
 
 
 @pytest.mark.parametrize(

@@ -234,8 +234,7 @@ def test_task_survives_cloudpickle(config: Any) -> None:
 
 
 def test_mapped_task_keeps_its_config_and_a_dynamic_task_runs_locally() -> None:
-    mapped = map_task(defined(PyTorch(num_workers=2)))
-    assert mapped.get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
+    assert map_task(defined(PyTorch(num_workers=2))).get_custom(SETTINGS)["workerReplicas"]["replicas"] == 2
 
     @dynamic(task_config=PyTorch(num_workers=1))
     def plan(steps: int) -> int:

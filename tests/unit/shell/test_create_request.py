@@ -59,8 +59,7 @@ def test_oversized_part_is_a_problem_and_is_omitted(field: str, limit: int, part
     part(request)["x"] = text
     read = create_request.parse_request(request.SerializeToString())
     (problem,) = read.problems
-    message = f"is larger than the limit of {limit * 2**10:,} bytes"
-    assert (problem.field, problem.message) == (field, message)
+    assert (problem.field, problem.message) == (field, f"is larger than the limit of {limit * 2**10:,} bytes")
     assert text not in str(read.template) + str(read.run)
 
 

@@ -265,5 +265,4 @@ async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> Non
     await asyncio.gather(*(watcher(turn) for _ in range(8)))
     calling.cancel()
     assert sorted(received) == sorted([*range(MANY)] * 8)
-    shares = [len(part.split()) for part in " ".join(happened).split("call")]
-    assert max(shares) <= 20
+    assert max([len(part.split()) for part in " ".join(happened).split("call")]) <= 20

@@ -85,8 +85,7 @@ def problems(section: Any = None, environ: Mapping[str, str] = {}, **flags: Any)
 
 def field(settings: ServerSettings, key: str) -> Any:
     """Return the value of the field with the name of the key; the fields of some sections are flat."""
-    path = re.sub(r"^(log|metrics)\.", r"\1-", key).replace("-", "_")
-    return attrgetter(path)(settings)
+    return attrgetter(re.sub(r"^(log|metrics)\.", r"\1-", key).replace("-", "_"))(settings)
 
 
 def test_empty_configuration_means_the_defaults() -> None:

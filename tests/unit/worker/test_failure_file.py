@@ -316,8 +316,7 @@ def test_notes_and_members_of_an_exception_group_follow_the_message() -> None:
     with pytest.raises(ValueError, match="text") as caught:
         fail(ValueError("text"))
     line = caught.value.__traceback__.tb_next.tb_lineno if caught.value.__traceback__.tb_next else 0
-    stack = read(caught.value).stack
-    place = exceptions.format_frame(exceptions.read_user_frames(stack)[-1])
+    place = exceptions.format_frame(exceptions.read_user_frames(read(caught.value).stack)[-1])
     assert place.endswith(f"test_failure_file.py:{line} in fail")
     both = group("two", [caught.value, group("one", [KeyError("key")])])
     assert exceptions.format_message(read(both)).splitlines() == [
@@ -329,8 +328,7 @@ def test_notes_and_members_of_an_exception_group_follow_the_message() -> None:
     error = ValueError("no data")
     error.add_note("epoch 3")
     error.add_note("batch 7\nof 9")
-    message = exceptions.format_message(read(error))
-    assert message == "no data\nepoch 3\nbatch 7\nof 9"
+    assert exceptions.format_message(read(error)) == "no data\nepoch 3\nbatch 7\nof 9"
 
 
 def test_exception_that_rejects_assignments_is_raised_unchanged() -> None:

@@ -133,8 +133,7 @@ def end_rank(node: mpi_agent.MpiNode, parent: int | None = None) -> Path:
 def test_node_serves_mpirun_until_all_ranks_of_the_job_have_ended(node, monkeypatch) -> None:
     monkeypatch.setattr(mpi_agent, "_LONGEST_END", 0.0)
     daemon = subprocess.Popen(["sleep", "60"])
-    directory = end_rank(node, daemon.pid)
-    failure_file.write_exit(directory, failure_file.WorkerIdentity("here", 2, 0))
+    failure_file.write_exit(end_rank(node, daemon.pid), failure_file.WorkerIdentity("here", 2, 0))
     found: list[list[Failure]] = []
     agent = threading.Thread(target=lambda: found.append(mpi_agent._run_node(node)), daemon=True)
     agent.start()

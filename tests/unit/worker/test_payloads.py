@@ -107,8 +107,7 @@ def is_equal(arrived: np.ndarray, sent: np.ndarray) -> bool:
 
 
 def test_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
-    sent = ElasticWorkerResult(3, [Deck("curves", "<svg/>")], None)
-    arrived = handed_over(sent, tmp_path)
+    arrived = handed_over(ElasticWorkerResult(3, [Deck("curves", "<svg/>")], None), tmp_path)
     assert (arrived.return_value, arrived.om) == (3, None)
     assert [(deck.name, deck.html) for deck in arrived.decks] == [("curves", "<svg/>")]
 

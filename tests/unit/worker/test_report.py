@@ -83,8 +83,7 @@ def test_report_of_a_killed_rank_has_no_trace() -> None:
     ids=["rendezvous", "recoverable", "import"],
 )
 def test_report_has_a_hint_for_the_cause(fields: dict[str, Any], hint: str) -> None:
-    shown = lines(cause=cause(**fields))
-    assert [hint in line for line in shown if line.startswith("  hint   ")] == [True]
+    assert [hint in line for line in lines(cause=cause(**fields)) if line.startswith("  hint   ")] == [True]
 
 
 def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:
@@ -103,8 +102,7 @@ def test_ranks_with_the_same_failure_are_listed_together() -> None:
 
 def test_report_of_a_pod_makes_no_claims_about_other_pods() -> None:
     hung = cause(rank=3, exception="DistStoreError", message="wait timeout after 9 ms", from_torch=True)
-    neighbour = dataclasses.replace(WAITED, rank=2)
-    shown = lines(cause=hung, others=[neighbour], ranks=2, at_terminal=False)
+    shown = lines(cause=hung, others=[dataclasses.replace(WAITED, rank=2)], ranks=2, at_terminal=False)
     assert [line for line in shown if "it waited for" in line] == []
 
 
@@ -118,8 +116,7 @@ def test_report_is_limited_for_ranks_at_many_positions() -> None:
 
 def test_error_shared_by_several_ranks_is_reported_once() -> None:
     others = [cause(rank=rank, message=f"no column on rank {rank}") for rank in (0, 2, 3, 4, 6)]
-    elsewhere = cause(rank=7, frames=(CALLER,))
-    shown = lines(others=[*others, elsewhere], well=[], ranks=8)
+    shown = lines(others=[*others, cause(rank=7, frames=(CALLER,))], well=[], ranks=8)
     assert [line for line in shown if line.startswith("  others")] == [
         "  others ranks 0, 2-4, 6 raised the same error; "
         "rank 7 failed with ValueError at /home/me/flow.py:30 in train"

@@ -43,8 +43,7 @@ def test_tensor_of_any_form_is_returned(tmp_path: Path, sent: torch.Tensor) -> N
 @pytest.mark.parametrize("count", [10, MANY])
 @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "complex32"])
 def test_tensor_of_a_newer_dtype_is_returned(tmp_path: Path, name: str, count: int) -> None:
-    size = getattr(torch, name).itemsize
-    content = torch.arange(2 * count * size).to(torch.uint8)
+    content = torch.arange(2 * count * getattr(torch, name).itemsize).to(torch.uint8)
     whole = content.view(getattr(torch, name))
     views = handed_over([whole, whole[count:], nn.Parameter(whole, requires_grad=False)], tmp_path)
     forms = [form(whole), form(whole[count:]), (nn.Parameter, *form(whole)[1:])]

@@ -57,8 +57,7 @@ def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupAc
 
 def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
     job = build_job(max_restarts=1)
-    observed = observe(job, *NODES, pod_groups=[WORKLOAD])
-    verdict, todo = judged(observed)
+    verdict, todo = judged(observe(job, *NODES, pod_groups=[WORKLOAD]))
     assert (verdict.phase, verdict.reason) == (Phase.FAILED, "DeadlineExceeded")
     assert todo.patch["spec"] == {"suspend": True}
     (group,) = todo.groups
@@ -66,8 +65,7 @@ def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
     assert get_deactivation(group) == {"spec": {"active": False}}
     assert (todo.pods, todo.stops, todo.ends, todo.delete) == ((), (), False, False)
     ended = merge_patch(job, todo.patch)
-    inactive = {**WORKLOAD, "spec": {"active": False}}
-    later, nothing = judged(observe(ended, pod_groups=[inactive]), seconds=210)
+    later, nothing = judged(observe(ended, pod_groups=[{**WORKLOAD, "spec": {"active": False}}]), seconds=210)
     assert not nothing
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
@@ -83,9 +81,7 @@ def test_cancelled_job_ends_by_its_pods_which_keep_their_logs():
     job = build_job(max_disruptions=10)
     todo = plan_cancellation(observe(job, *NODES), "wrong data", BEGAN + timedelta(seconds=50))
     assert todo.patch.keys() == {"metadata"}
-    kept = merge_patch(job, todo.patch)
-    observed = observe(kept, *NODES)
-    verdict, later = judged(observed, seconds=51)
+    verdict, later = judged(observe(merge_patch(job, todo.patch), *NODES), seconds=51)
     assert (verdict.reason, verdict.phase) == ("Cancelled", Phase.FAILED)
     assert [each.name for each in later.stops] == ["j-node-0-0-aaaaa", "j-node-0-1-aaaaa"]
     assert (later.patch, later.pods, later.ends) == (None, (), False)
@@ -143,11 +139,9 @@ def test_job_is_deleted_after_its_time_to_live(ttl, seconds, expired):
 
 def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job():
     job = build_job(max_restarts=1, ttl_seconds=60)
-    todo = judged(observe(job, *NODES), seconds=200)[1]
-    kept = observe(merge_patch(job, todo.patch)).job
+    kept = observe(merge_patch(job, judged(observe(job, *NODES), seconds=200)[1].patch)).job
     assert [is_expired(kept, BEGAN + timedelta(seconds=each)) for each in (259, 261)] == [False, True]
-    running = observe(job, *NODES).job
-    assert not is_expired(running, BEGAN + timedelta(seconds=10_000))
+    assert not is_expired(observe(job, *NODES).job, BEGAN + timedelta(seconds=10_000))
 
 
 def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_suspended():
@@ -247,5 +241,4 @@ def test_job_name_is_parsed_from_a_pod_name():
 )
 def test_resumed_job_without_earlier_pods_is_admitted_for_the_first_time(generation, late, first):
     job = Job(name="a", started=BEGAN, generation=generation)
-    pod = Pod(name="a-worker-0", created=BEGAN + timedelta(seconds=late))
-    assert is_first_admission(job, [pod]) is first
+    assert is_first_admission(job, [Pod(name="a-worker-0", created=BEGAN + timedelta(seconds=late))]) is first

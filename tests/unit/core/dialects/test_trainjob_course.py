@@ -256,8 +256,7 @@ def test_start_is_recorded_only_with_a_deadline_before_the_end_of_a_train_job():
     assert find_start(None) is None
     platform = JudgingContext(judging=JudgingSettings(active_deadline=timedelta(minutes=1)))
     assert find_start(build_job(), *nodes, rules=platform) == at(5)
-    other = {"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}
-    assert find_start(other) is None
+    assert find_start({"kind": "PyTorchJob", "metadata": {"name": "j", "creationTimestamp": at(0)}}) is None
 
 
 def observe_queued(*patches, suspend: bool = False, status: str = "True", **values) -> Observed:
@@ -271,8 +270,7 @@ def observe_queued(*patches, suspend: bool = False, status: str = "True", **valu
 def list_events(observed: Observed) -> list[tuple[str, str]]:
     if not can_need_warning(observed.job, observed.pod_groups):
         return []
-    found = build_warning_events(observed, BEGAN)
-    return [(each["type"], each["reason"]) for each in found]
+    return [(each["type"], each["reason"]) for each in build_warning_events(observed, BEGAN)]
 
 
 OUTDATED = {
@@ -295,8 +293,7 @@ def test_a_queue_without_a_patch_is_outdated(observed, is_outdated):
 
 
 def test_a_lost_patch_is_reported_with_the_same_event_name_on_every_server():
-    message = judge(observe_queued(named_runtime=True), JudgingContext(), BEGAN).message
-    assert "removed the patch" in message
+    assert "removed the patch" in judge(observe_queued(named_runtime=True), JudgingContext(), BEGAN).message
     first, second = (build_warning_events(observe_queued(), BEGAN) for _ in range(2))
     assert first == second
 

@@ -40,8 +40,7 @@ def list_problems(options, **fields) -> list[tuple[str, str]]:
 def test_job_name_leaves_room_for_the_pod_names_of_initializers():
     name = "f" + 40 * "x"
     for options, longest in ((BOTH, 33), ({"runtime": "r"}, 44)):
-        planned = plan_with_data(options, run={"execution": name})
-        job = planned.job["metadata"]["name"]
+        job = plan_with_data(options, run={"execution": name}).job["metadata"]["name"]
         assert len(job) == longest
         pod = f"{job}-dataset-initializer-0-0-abcde"
         assert (len(pod) <= 63) == (options is BOTH)
@@ -61,8 +60,7 @@ def test_initializer_has_image_service_account_and_annotations_of_the_platform_a
     run = {"service_account": "trainer", "annotations": {"sidecar.istio.io/inject": "false"}}
     jobs = trainjobs.get_jobset(plan_with_data(BOTH, ours=ours, run=run))["replicatedJobs"]
     pods = [each["template"]["spec"]["template"] for each in jobs[:2]]
-    images = [each["spec"]["containers"][0]["image"] for each in pods]
-    assert images == ["mirror/dataset:1", "mirror/model:1"]
+    assert [each["spec"]["containers"][0]["image"] for each in pods] == ["mirror/dataset:1", "mirror/model:1"]
     for pod in pods:
         assert pod["spec"]["serviceAccountName"] == "trainer"
         assert pod["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
@@ -198,8 +196,7 @@ def test_replaced_initializer_is_not_the_cause_of_a_later_failure():
 
 
 def test_deleted_job_with_completed_initializers_is_a_retryable_failure():
-    verdict = judge_at(200, None, as_initializer(trainjobs.build_ended(0)))
-    assert verdict.phase is Phase.RETRYABLE_FAILED
+    assert judge_at(200, None, as_initializer(trainjobs.build_ended(0))).phase is Phase.RETRYABLE_FAILED
 
 
 @pytest.mark.parametrize("name", ["j-dataset-initializer-0", "j"])

@@ -217,8 +217,7 @@ def test_smaller_gang_is_rejected_if_the_scheduler_derives_the_size_from_the_job
     (problem,) = reject(plan_gang, 2, "trainjob")
     assert (problem.field, problem.value) == ("custom.kfpytorch.gang.minMember", "2")
     assert plan_gang(3, "trainjob").dialect == "TrainJob"
-    policy = plan_gang(2, "pytorchjob").job["spec"]["runPolicy"]["schedulingPolicy"]
-    assert policy["minAvailable"] == 2
+    assert plan_gang(2, "pytorchjob").job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] == 2
 
 
 def test_gang_of_an_elastic_job_has_all_nodes_if_the_scheduler_derives_its_size():

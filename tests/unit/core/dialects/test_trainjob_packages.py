@@ -38,8 +38,7 @@ def install(folder: Path, packages: list[str], *command: str) -> subprocess.Comp
         "PYTHONPATH": str(folder),
         "TMPDIR": str(folder),
     }
-    words = container["args"]
-    return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    return subprocess.run(container["args"], env=variables, capture_output=True, text=True, check=False)
 
 
 def test_missing_packages_are_installed_before_the_command(tmp_path):

@@ -29,8 +29,7 @@ def plan_train_job(custom, found: Capabilities = NOTHING, **fields) -> Plan:
     """Plan a task on a platform with TrainJobs; `fields` are parts of the task, its run and settings."""
     ours = {"dialect": "trainjob", **fields.pop("ours", {})}
     run = a_run(**fields.pop("run", {}))
-    template = a_template(custom, **fields)
-    return plan(template, run, settings.read({"kfpytorch": ours}), (), found)
+    return plan(a_template(custom, **fields), run, settings.read({"kfpytorch": ours}), (), found)
 
 
 def get_jobset(planned: Plan):

@@ -76,8 +76,7 @@ def test_container_settings_are_applied():
 
 
 def test_fail_on_error_variable_of_the_task_is_kept():
-    template = container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}])
-    (made,) = pod(template)["spec"]["containers"]
+    (made,) = pod(container(env=[{"key": "FLYTE_FAIL_ON_ERROR", "value": "0"}]))["spec"]["containers"]
     variable = {"name": "FLYTE_FAIL_ON_ERROR", "value": "0"}
     assert made["env"] == [variable, *OF_RUN, *FOR_TRAINING, *TRUTHFUL[1:]]
 
@@ -105,8 +104,7 @@ def test_training_environment_is_set_by_the_platform_and_the_task():
     ours = {"NCCL_SOCKET_IFNAME": "eth0"}
     assert training_env(container(), **{"training-env": env}) == {"NCCL_DEBUG": "TRACE", **ours}
     assert training_env(target, **{"training-env": env}) == {"NCCL_DEBUG": "INFO", **ours}
-    unsaid = training_env(container(), **{"training-env": {"NCCL_DEBUG": ""}})
-    assert unsaid == {"OMP_NUM_THREADS": "1"}
+    assert training_env(container(), **{"training-env": {"NCCL_DEBUG": ""}}) == {"OMP_NUM_THREADS": "1"}
 
 
 def claim(**parts: str) -> dict[str, str]:

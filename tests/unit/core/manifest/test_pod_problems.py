@@ -110,8 +110,7 @@ def test_metadata_that_the_api_server_rejects_is_reported():
 
 
 def with_role_template(spec, **fields):
-    placement = Placement(pod_template={"spec": spec})
-    return structs.replace(WORKER, placement=placement, **fields)
+    return structs.replace(WORKER, placement=Placement(pod_template={"spec": spec}), **fields)
 
 
 def test_problems_of_a_role_name_the_role():

@@ -118,8 +118,7 @@ SIDECARS = [
 
 @pytest.mark.parametrize(("own", "meant"), SIDECARS)
 def test_sidecar_resources_are_completed_like_the_api_server_does(own, meant):
-    spec = {"containers": claims(primary={}, logs=own)}
-    assert resources(pod(rendered(spec)))["logs"] == meant
+    assert resources(pod(rendered({"containers": claims(primary={}, logs=own)})))["logs"] == meant
 
 
 def test_sidecar_does_not_keep_resources_of_the_primary_template_container():
@@ -281,8 +280,7 @@ def test_pod_template_that_the_task_names_must_exist():
 )
 def test_default_scheduler_set_by_the_api_server_is_ignored(stored, meant):
     base = pod_template(schedulerName=stored)
-    made = pod(container(), {"default-pod-template-name": "base"}, base)
-    assert made["spec"].get("schedulerName") == meant
+    assert pod(container(), {"default-pod-template-name": "base"}, base)["spec"].get("schedulerName") == meant
 
 
 def test_repeated_variables_and_ports_of_a_sidecar_are_written_once():
@@ -297,8 +295,7 @@ def test_repeated_variables_and_ports_of_a_sidecar_are_written_once():
 
 def test_port_of_a_sidecar_with_two_names_is_rejected():
     ports = [{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b", "protocol": "TCP"}]
-    task = rendered({"containers": [{"name": "primary"}, {"name": "side", "ports": ports}]})
-    ((field, _),) = refused(task)
+    ((field, _),) = refused(rendered({"containers": [{"name": "primary"}, {"name": "side", "ports": ports}]}))
     assert field == "k8sPod.podSpec.containers[1].ports[1]"
 
 

@@ -12,11 +12,7 @@ from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import gang_annotation, registry
 from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.scheduling.gang import GangRole, GangSpec
-from backend_plugin.core.scheduling.pod_requests import (
-    compute_pod_requests,
-    format_amounts,
-    parse_amounts,
-)
+from backend_plugin.core.scheduling.pod_requests import compute_pod_requests, format_amounts, parse_amounts
 from backend_plugin.core.scheduling.schedulers import yunikorn
 from backend_plugin.core.settings import read
 

@@ -209,8 +209,7 @@ def test_job_with_a_scheduler_queue_does_not_wait_in_the_default_kueue_queue():
     found = has("kueue.x-k8s.io", "scheduling.volcano.sh", queues=queues, suspends_jobs=True)
     made = planned(AUTO, found, gang={"queue": "team-b"})
     assert describe_plan(made) == (VOLCANO, "")
-    group = made.manifests[1]
-    assert group["spec"]["queue"] == "team-b"
+    assert made.manifests[1]["spec"]["queue"] == "team-b"
     assert made.reasons[-1] == "Not after queue default: the task's team-b is one of volcano."
     assert describe_plan(planned(AUTO, found)) == (VOLCANO, "default")
 
@@ -233,8 +232,7 @@ def test_most_specific_setting_selects_the_scheduler(run, gang, expected, why):
     assert why in made.reasons[0]
     queues = {"ours": "all", "theirs": "theirs"}
     if expected == VOLCANO:
-        spec = made.manifests[1]["spec"]
-        assert spec["queue"] == queues[run["namespace"]]
+        assert made.manifests[1]["spec"]["queue"] == queues[run["namespace"]]
 
 
 def test_gang_of_the_operator_is_reported_although_the_settings_want_none():

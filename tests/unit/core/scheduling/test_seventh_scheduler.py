@@ -83,8 +83,7 @@ def test_new_scheduler_is_detected_selected_and_combined_with_kueue():
     found = Capabilities(apis={API: ("v1",), "kueue.x-k8s.io": ("v1beta1",)}, queues={"kueue": ("default",)})
     made = planned({"scheduler": "auto"}, found)
     assert made.reasons[0] == f"Gangs are for seventh: the cluster has {API}."
-    job = made.manifests[0]
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+    assert made.manifests[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
     assert planned({"scheduler": "auto"}, found, scheduler="seventh").manifests == made.manifests
 
 

@@ -44,8 +44,7 @@ def build_trial(*arguments):
 
 
 def pods(manifest):
-    roles = manifest["spec"]["pytorchReplicaSpecs"]
-    return {role: spec["template"]["spec"] for role, spec in roles.items()}
+    return {role: spec["template"]["spec"] for role, spec in manifest["spec"]["pytorchReplicaSpecs"].items()}
 
 
 def test_each_role_runs_the_program_in_the_pod_of_the_task() -> None:
@@ -93,8 +92,7 @@ def test_job_has_a_unique_name_and_an_output_prefix_without_a_store() -> None:
 
 @pytest.mark.parametrize(("custom", "nodes"), [(REPLICAS, 4), (ELASTIC, 2)])
 def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -> None:
-    fields = {**custom, "runPolicy": {"backoffLimit": 4}}
-    before = planned(fields, settings=TRAIN_JOB)
+    before = planned({**custom, "runPolicy": {"backoffLimit": 4}}, settings=TRAIN_JOB)
     after = job.build_trial(before, "program", 300)
     assert after.job["spec"] == before.job["spec"]
     assert after.job["spec"]["trainer"]["numNodes"] == nodes
@@ -113,8 +111,7 @@ def test_train_job_pods_have_a_deadline_and_are_never_restarted(custom, nodes) -
     assert (spec["activeDeadlineSeconds"], spec["terminationGracePeriodSeconds"]) == (360, 2)
     (trainer,) = spec["containers"]
     assert (trainer["name"], trainer["command"][-4:]) == ("node", COMMAND)
-    env = {each["name"]: each.get("value") for each in trainer["env"]}
-    assert env.get("PET_MAX_RESTARTS", "0") == "0"
+    assert {each["name"]: each.get("value") for each in trainer["env"]}.get("PET_MAX_RESTARTS", "0") == "0"
 
 
 def test_job_on_a_named_runtime_has_the_program_as_its_command() -> None:
