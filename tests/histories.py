@@ -12,7 +12,6 @@ from typing import Any
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LABEL = "training.kubeflow.org/"
-USER_ENDS = ("ValueError", "KeyError", "ImportError")
 
 
 def moment(seconds: float) -> str:
@@ -269,7 +268,7 @@ class HistoryWorld:
     def fail(self, pod: HistoryPod) -> None:
         """Let the user's code raise an error, write an error file and end its worker."""
         self.blamed.add("user")
-        name = self.dice.choice(USER_ENDS)
+        name = self.dice.choice(("ValueError", "KeyError", "ImportError"))
         error = {
             "code": f"USER:{name}",
             "message": f"Trace:\n\n    Traceback (most recent call last):\n\nMessage:\n\n    {name}: no data",

@@ -23,7 +23,6 @@ _REFERENCE = re.compile(rf"(\w+)\.({'|'.join(_METHODS)})\b")
 _PATHS = 100  # A path through a pattern is one of its alternatives. More paths only repeat the same parts.
 # Repetitions are tested short, long, and longer than any bounded repetition.
 _LONG = 300
-_RUNS = "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"
 _Path = list[tuple[str, str]]
 """Parts of a text that a pattern matches. Each part has the text that may repeat there, or an empty text."""
 _CHARACTERS = (constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN)
@@ -127,7 +126,7 @@ class Recipe(NamedTuple):
 def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
     """Return repetitions of each kind of character, and of texts that nearly match the pattern."""
     tree = parser.parse(pattern.pattern, pattern.flags)
-    found = {Recipe("", run) for run in _RUNS}
+    found = {Recipe("", run) for run in "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"}
     for path in (*_paths(tree, least=False), *_paths(tree, least=True)):
         for head, pump in _cuts(path):
             found |= {Recipe("", head or pump), Recipe(head, pump), Recipe(head, pump, is_head_last=True)}

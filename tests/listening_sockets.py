@@ -5,8 +5,6 @@ from pathlib import Path
 
 import psutil
 
-_LOOPBACK = ("127.", "::1", "::ffff:127.")
-
 
 def sockets_of_run(variable: str) -> tuple[list[str], list[str]]:
     """Return the addresses where processes with this process's value of `variable` listen.
@@ -15,7 +13,7 @@ def sockets_of_run(variable: str) -> tuple[list[str], list[str]]:
         Addresses of the loopback interface, and addresses of other interfaces.
     """
     addresses = [address for pid in _run(variable) for address in _listening(pid)]
-    inside = sorted({address for address in addresses if address.startswith(_LOOPBACK)})
+    inside = sorted({address for address in addresses if address.startswith(("127.", "::1", "::ffff:127."))})
     return inside, sorted(set(addresses) - set(inside))
 
 

@@ -60,7 +60,6 @@ TYPES = {
     platform_parsers.tolerations: "tolerations",
     platform_parsers.tolerations_by_resource: "tolerations by resource",
 }
-UNSAID = ("", None, (), [], {}, timedelta(0))
 DEFAULTS = Settings()
 SERVER_DEFAULTS = load_settings(SettingsSources()).settings
 FLAGS = {option for parameter in serve.command.params for option in parameter.opts}
@@ -105,7 +104,7 @@ def type_of(reader):
 
 def written(value):
     """Return a default in the syntax of the settings file, or an empty text for an empty default."""
-    if value in UNSAID:
+    if value in ("", None, (), [], {}, timedelta(0)):
         return ""
     if isinstance(value, Mapping):
         return "<br>".join(f"`{key}: {msgspec.json.encode(item).decode()}`" for key, item in value.items())

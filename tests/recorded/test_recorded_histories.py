@@ -40,12 +40,11 @@ with gzip.open(Path(__file__).with_name("pytorchjob-histories.jsonl.gz"), "rt") 
 # Histories with an outcome that depends on an exact time, and not only on the order of roles and retries.
 GLIMPSED = "the operator saw a pod without a node between its deletion and its end"
 BETWEEN = "the operator looked between the ends of two pods that end in one step"
-QUOTA = "the quota still counted a pod that had ended"
 MOMENTS = {
     **dict.fromkeys(("0160", "0166", "0186", "0258", "0284", "0289"), GLIMPSED),
     **dict.fromkeys(("0040", "0099", "0151", "0191", "0193", "0207", "0216", "0232"), BETWEEN),
     **dict.fromkeys(("0237", "0244", "0272", "0277", "0283", "0287", "0294"), BETWEEN),
-    **dict.fromkeys(("0067", "0126"), QUOTA),
+    **dict.fromkeys(("0067", "0126"), "the quota still counted a pod that had ended"),
 }
 
 

@@ -138,7 +138,6 @@ def test_all_problems_of_a_part_of_the_custom_are_reported(custom, path, values)
 
 
 ONE = {"masterReplicas": {"replicas": 1}}
-TRAIN_JOB = {**ONE, "kfpytorch": {"trainJob": {}}}
 OPERATOR = {"kubeflow.org": ("v1",)}
 TRAINER = {"trainer.kubeflow.org": ("v1alpha1",), "jobset.x-k8s.io": ("v1alpha2",)}
 BOTH = {**OPERATOR, **TRAINER}
@@ -146,7 +145,6 @@ PLACE = "project-development"
 TORCH, TRAIN = "pytorchjob", "trainjob"
 IN_PROJECT = {"project/development": TRAIN, "project/production": TORCH}
 NO_PODS = "The job is a TrainJob: no pod of training-operator is available."
-NO_KIND = "The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org."
 IS_UP = "The job is a PyTorchJob: the cluster supports PyTorchJobs and TrainJobs, and training-operator is not known to be down."
 
 
@@ -161,7 +159,7 @@ def select(apis=None, custom=ONE, down=(), **ours) -> DialectSelection:
     [
         (None, (), "PyTorchJob", ()),
         ({}, (), "PyTorchJob", ()),
-        (TRAINER, (), "TrainJob", (NO_KIND,)),
+        (TRAINER, (), "TrainJob", ("The job is a TrainJob: the cluster has no pytorchjobs.kubeflow.org.",)),
         # Without JobSet, no job of Trainer runs.
         ({**OPERATOR, "trainer.kubeflow.org": ("v1alpha1",)}, (), "PyTorchJob", ()),
         ({**BOTH, "trainer.kubeflow.org": ("v2",)}, (), "PyTorchJob", ()),
@@ -231,7 +229,7 @@ def test_kind_that_the_cluster_does_not_serve_is_rejected_with_the_install_comma
 
 
 def test_task_with_train_job_options_is_rejected_if_the_platform_sets_pytorchjob():
-    (problem,) = select(BOTH, TRAIN_JOB, dialect="pytorchjob").problems
+    (problem,) = select(BOTH, {**ONE, "kfpytorch": {"trainJob": {}}}, dialect="pytorchjob").problems
     assert (problem.field, problem.value) == ("custom.kfpytorch.trainJob", "{...}")
 
 

@@ -20,7 +20,6 @@ STOPPED = {**RUNNING, "status": "False"}
 SUSPENDED = condition("Suspended", since=150)
 ALL = [running(name) for name in ("master-0", "worker-0")]
 LOST = [running("master-0"), anew(unplaced("worker-0", NO_ROOM))]
-ELASTIC = {"minReplicas": 1, "maxReplicas": 3}
 ABOUT = {"kind": "PyTorchJob", "name": "j"}
 SILENCE = "no scheduler has reported anything about its pods: "
 LIMIT = {"type": "UnschedulableOnNodePool", "reasons": [{"reason": "OverLimit", "message": "over its limit"}]}
@@ -117,7 +116,7 @@ def test_waiting_event_needs_a_reason_and_resumed_event_needs_all_replicas(manif
 
 def test_elastic_job_waits_for_lost_replicas_and_not_for_absent_ones():
     manifest = job(RUNNING, workers=3)
-    manifest["spec"]["elasticPolicy"] = ELASTIC
+    manifest["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 3}
     never = unplaced("worker-2", NO_ROOM)
     assert find_reason(manifest, *ALL, never) is JobEventReason.RUNS
     assert find_reason(manifest, *ALL, anew(unplaced("worker-1", NO_ROOM)), never) is JobEventReason.WAITS

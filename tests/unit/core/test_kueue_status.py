@@ -41,7 +41,6 @@ CHECKS = [
 NOT_READY = "nodes: ETA: 10 min; other: Pending"
 # A part of each remedy.
 TOO_MUCH = "it requests more than it can ever get"
-STOPPED = "until an admin sets its stopPolicy to None"
 
 
 def workload(message, *more, reason="Pending", **fields):
@@ -137,7 +136,7 @@ def test_workload_with_reserved_quota_waits_for_admission_checks():
         ("LocalQueue team doesn't exist", "invalid-config", "change the task"),
         ("LocalQueue team is inactive", "queue", WRONG),
         ("ClusterQueue cq not found", "queue", WRONG),
-        ("ClusterQueue cq is stopped", "queue", STOPPED),
+        ("ClusterQueue cq is stopped", "queue", "until an admin sets its stopPolicy to None"),
         ("ClusterQueue cq doesn't exist", "queue", WRONG),
         ("LocalQueue team is terminating or missing", "queue", WRONG),
         (POD_SET + "resource nvidia.com/gpu unavailable in ClusterQueue", "queue", WRONG),

@@ -28,7 +28,6 @@ def filled(template: str, **about) -> list[str]:
 
 OF_POD = "{{ .podName }}|{{.podUID}}|{{ $containerID }}|{{ .nodeName }}|{{ .hostname }}"
 OF_TASK = "{{ .taskID }}.{{ .taskVersion }}.{{ .taskProject }}.{{ .taskDomain }}.{{ .taskRetryAttempt }}"
-OF_EXECUTION = "{{ .executionProject }}/{{ .executionDomain }}/{{ .executionName }}/{{ .nodeID }}"
 VARIABLES = {
     OF_POD: ["j-master-0||||", "j-worker-0|u1|abc|n1|j-worker-0"],
     "{{ .PODNAME }}": ["j-master-0", "j-worker-0"],
@@ -37,7 +36,7 @@ VARIABLES = {
     "{{ .podUnixStartTime }}-{{ .podUnixFinishTime }}": ["1767225600-1767225600"],
     "{{ .podRFC3339StartTime }}": ["2026-01-01T00:00:00Z"],
     OF_TASK: ["t.v.tp.td.1"],
-    OF_EXECUTION: ["p/d/e/n0"],
+    "{{ .executionProject }}/{{ .executionDomain }}/{{ .executionName }}/{{ .nodeID }}": ["p/d/e/n0"],
     "{{ .taskConfig.port }}:{{ .taskConfig.none }}": ["8080:"],
     "{{ .unknown }}": ["{{ .unknown }}"],
     "plain": ["plain"],

@@ -16,10 +16,9 @@ from backend_plugin.embedded.objects import merge_patch
 
 HOUR = timedelta(hours=1)
 OWNER = OwnerReference(api_version="flyte.lyft.com/v1alpha1", kind="FlyteWorkflow", name="f1", uid="u1")
-PREFIX = "s3://b/f1/n0/0"
 
 
-def ours(manifest, *, execution: str = "f1", prefix: str = PREFIX, **metadata):
+def ours(manifest, *, execution: str = "f1", prefix: str = "s3://b/f1/n0/0", **metadata):
     annotations = {
         "kfpytorch.flyte.org/task": json.dumps({"execution": execution, "nodeId": "n0"}),
         "kfpytorch.flyte.org/output-prefix": prefix,

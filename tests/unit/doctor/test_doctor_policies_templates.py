@@ -28,7 +28,6 @@ SCHEDULER = deployment("s", "some:1", f"--scheduler-name={SERVED}")
 OPERATOR = operator(f"--gang-scheduler-name={SERVED}")
 OF_YUNIKORN = {"spec": {"schedulerName": "yunikorn"}}
 GROUPS = {f"{YUNIKORN}task-groups": json.dumps([GROUP])}
-WITH_GROUPS = {"metadata": {"annotations": GROUPS}}
 YUNIKORN_SCHEDULER = deployment("s", "yunikorn:1", "--scheduler-name=yunikorn")
 BY_BACKEND = {"pod-groups-by": "backend"}
 ONE_GROUP = "the pods of all tasks would be in one group"
@@ -171,7 +170,7 @@ def gang(**options: Any) -> dict[str, Any]:
         (COSCHEDULING, [SCHEDULER], gang(scheduler="auto"), False),
         (COSCHEDULING, [SCHEDULER], gang(**{"allowed-schedulers": {"coscheduling": BY_BACKEND}}), False),
         (OF_YUNIKORN, [YUNIKORN_SCHEDULER], {}, True),
-        ({**OF_YUNIKORN, **WITH_GROUPS}, [YUNIKORN_SCHEDULER], {}, False),
+        ({**OF_YUNIKORN, "metadata": {"annotations": GROUPS}}, [YUNIKORN_SCHEDULER], {}, False),
         ({"spec": {"schedulerName": "kai-scheduler"}}, [deployment("s", "kai-scheduler:1")], {}, False),
         ({"spec": {"schedulerName": "mine"}}, [deployment("s", "s:1", "--scheduler-name=mine")], {}, False),
     ],

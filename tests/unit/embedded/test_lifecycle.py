@@ -4,12 +4,10 @@ import pytest
 
 from backend_plugin.embedded.shim import lifecycle
 
-BACK_OFF = (10, 300, 600)
-
 
 def container(name, kind=lifecycle.APP, policy="OnFailure"):
     return lifecycle.ContainerLifecycle(
-        name, kind, "Always" if kind == lifecycle.SIDECAR else policy, lifecycle.RestartTimer(*BACK_OFF)
+        name, kind, "Always" if kind == lifecycle.SIDECAR else policy, lifecycle.RestartTimer(10, 300, 600)
     )
 
 

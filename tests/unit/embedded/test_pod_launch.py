@@ -14,7 +14,6 @@ AT = {"name": "data", "mountPath": "/data"}
 HERE = "/pods/u/volumes/data"
 FAILED = 'MountVolume.SetUp failed for volume "v" : '
 NO_HOST_PATH = "hostPath is not allowed: a manifest must not give a task access to files of this machine"
-NO_NFS = "an embedded cluster does not support volumes of the kind nfs"
 
 
 def test_container_environment_is_small_and_complete():
@@ -164,7 +163,7 @@ def test_each_volume_is_a_directory_of_the_pod():
         ({"projected": {"sources": [{"secret": {"name": "s"}}]}}, f'{FAILED}secret "s" not found'),
         ({"persistentVolumeClaim": {"claimName": "p"}}, 'persistentvolumeclaim "p" not found'),
         ({"hostPath": {"path": "/"}}, FAILED + NO_HOST_PATH),
-        ({"nfs": {"server": "s"}}, FAILED + NO_NFS),
+        ({"nfs": {"server": "s"}}, FAILED + "an embedded cluster does not support volumes of the kind nfs"),
     ],
 )
 def test_volume_that_cannot_be_mounted_blocks_the_pod(volume, message):

@@ -78,7 +78,6 @@ def list_actions(step):
 STARTED = {"conditions": [a_condition("Created"), a_condition("Running")], "startTime": stamp()}
 ON_FAILURE = {"restartPolicy": "OnFailure"}
 EXIT_CODE = {"restartPolicy": "ExitCode"}
-TOO_OFTEN = "Job job has failed because it has reached the specified backoff limit"
 TOO_LONG = "Job job has failed because it was active longer than specified deadline"
 
 
@@ -95,7 +94,7 @@ def test_pod_recreation_above_the_backoff_limit_ends_the_job():
     assert (worker["failed"], worker["restarts"]) == (1, 2)
     assert list_actions(goes_on) == ["DeletePod job-worker-0"]
     assert conditions(ends) == ["Created=True", "Running=False", "Failed=True"]
-    assert messages(ends) == [TOO_OFTEN]
+    assert messages(ends) == ["Job job has failed because it has reached the specified backoff limit"]
     assert list_actions(ends) == [
         f"Delete{kind} job-{name}-0" for name in ("master", "worker") for kind in ("Pod", "Service")
     ]

@@ -15,7 +15,6 @@ from backend_plugin.embedded.operators.trainjob.status import find_failure
 OPERATOR = OPERATORS["TrainJob"]
 JOB, RUNTIME = build_objects()
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
-FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 
 
 def test_objects_are_stored_with_defaults():
@@ -77,7 +76,7 @@ def reconcile(job, runtime):
     ("change", "runtime", "events"),
     [
         ({}, None, [("TrainJob", "TrainJobResourcesCreationFailed")]),
-        ({"status": FAILED}, None, []),
+        ({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, None, []),
         ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, RUNTIME, []),
     ],
     ids=["no runtime", "no runtime after the end", "another manager"],

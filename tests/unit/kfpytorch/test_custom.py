@@ -29,7 +29,6 @@ FULL_TRAIN_JOB = TrainJob(
     pod_failure_policy=[FAIL_42, PodFailurePolicyRule(action="Ignore", pod_conditions={"Moved": "True"})],
     packages=["einops>=0.8"],
 )
-DISRUPTED = {"DisruptionTarget": "True"}
 
 
 def test_all_options_of_a_train_job_are_encoded() -> None:
@@ -100,7 +99,7 @@ class Array:
         (fail_pods(exit_codes=[True]), ["exit_codes"]),
         (fail_pods(exit_codes=[]), ["exit_codes"]),
         (fail_pods(exit_codes=Array()), ["exit_codes"]),
-        (fail_pods(pod_conditions=DISRUPTED), ["pod_conditions['DisruptionTarget']"]),
+        (fail_pods(pod_conditions={"DisruptionTarget": "True"}), ["pod_conditions['DisruptionTarget']"]),
         (fail_pods(pod_conditions={"Moved": "yes"}), ["pod_conditions['Moved']"]),
         (fail_pods(pod_conditions={}), ["exit_codes"]),
         (Worker(tolerations="gpu"), ["tolerations"]),

@@ -12,15 +12,11 @@ from backend_plugin.core.dialects.trainjob import folding
 from backend_plugin.core.scheduling import gang_annotation
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
-ALWAYS = {"restartPolicy": "RESTART_POLICY_ALWAYS"}
 RETRIES = {"trainJob": {"maxRestarts": 4}, "worker": {"numRetries": 3}}
-RETRIED = {**REPLICAS, "workerReplicas": {"replicas": 2, **ALWAYS}}
+RETRIED = {**REPLICAS, "workerReplicas": {"replicas": 2, "restartPolicy": "RESTART_POLICY_ALWAYS"}}
 BACKOFF = {"runPolicy": {"backoffLimit": 4}}
-PER_ROLE = {"kfpytorch": {"master": {"numRetries": 1}, "worker": {"numRetries": 2}}}
 FIXED = {**ELASTIC, "elasticConfig": {**ELASTIC["elasticConfig"], "minReplicas": 4}}
 JAX = {"kfpytorch": {"version": 1, "trainJob": {"framework": "jax"}}}
-MPI = {"kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}}
-OF_MPI = {**FIXED, **MPI}
 LABELLED = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": []}}
 WORKING = {"spec": {"containers": [{"name": "primary", "workingDir": "/v"}]}}
 OWN_VOLUMES = {"volumes": [{"name": "mpi-hostfile", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}
@@ -48,7 +44,7 @@ def get_environment(custom, **fields):
         ({**REPLICAS, **BACKOFF}, 4),
         (RETRIED, 6),
         ({**RETRIED, **BACKOFF}, 4),
-        ({**REPLICAS, **BACKOFF, **PER_ROLE}, 2),
+        ({**REPLICAS, **BACKOFF, "kfpytorch": {"master": {"numRetries": 1}, "worker": {"numRetries": 2}}}, 2),
         ({**REPLICAS, "kfpytorch": {"trainJob": {"maxRestarts": 3}}}, 3),
         ({**RETRIED, "kfpytorch": {"trainJob": {"maxRestarts": 0}}}, 0),
     ],
@@ -152,7 +148,7 @@ def test_jax_processes_of_a_node_derive_their_numbers_from_the_node():
 
 
 def test_mpi_job_has_a_launcher_as_its_first_node():
-    planned = plan_train_job(OF_MPI)
+    planned = plan_train_job({**FIXED, "kfpytorch": {"version": 1, "trainJob": {"framework": "mpi"}}})
     (runtime,) = planned.prerequisites
     assert runtime["spec"]["mlPolicy"] == {
         "numNodes": 1,

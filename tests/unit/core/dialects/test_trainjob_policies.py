@@ -9,7 +9,6 @@ from backend_plugin.core.dialects.trainjob import DIALECT, named_runtime
 from backend_plugin.core.runtimes import Runtime
 from kfpytorch_common.completion_indexes import parse_indexes
 
-DISRUPTION = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 POLICY = [
     {"action": "Ignore", "exitCodes": [3, 2, 3], "operator": "NotIn"},
     {"action": "Count", "podConditions": {"Moved": "True"}},
@@ -18,7 +17,6 @@ FAIL = [{"action": "FailJob", "exitCodes": [42]}]
 LOST = {"DisruptionTarget": "True"}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE = {"scheduler": "kueue", "queue": "q"}
 COSCHEDULING = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 ADMITTED = {**COSCHEDULING, "local-queue": "q"}
@@ -42,7 +40,7 @@ def test_rules_of_the_author_follow_that_of_disruptions():
     _, (rule,), spec = plan_policies(podFailurePolicy=POLICY)
     codes = {"containerName": "node", "operator": "NotIn", "values": [2, 3]}
     assert spec["podFailurePolicy"]["rules"] == [
-        DISRUPTION,
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "Ignore", "onExitCodes": codes},
         {"action": "Count", "onPodConditions": [{"type": "Moved", "status": "True"}]},
     ]
@@ -141,7 +139,7 @@ def find_annotations(mode: str | None, gang=None, runtime: str | None = None):
         ("exclusive", None, EXCLUSIVE),
         (None, KUEUE, REQUIRED),
         ("required", KUEUE, REQUIRED),
-        ("preferred", KUEUE, PREFERRED),
+        ("preferred", KUEUE, "kueue.x-k8s.io/podset-preferred-topology"),
         ("exclusive", KUEUE, EXCLUSIVE),
     ],
 )

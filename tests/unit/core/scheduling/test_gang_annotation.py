@@ -17,7 +17,6 @@ from backend_plugin.core.scheduling.schedulers import yunikorn
 from backend_plugin.core.settings import read
 
 UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
-BOTH = [ReplicaRole.MASTER, ReplicaRole.WORKER]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
@@ -117,7 +116,7 @@ def test_missing_container_resources_are_taken_from_the_namespace_defaults():
     assert format_amounts(compute_pod_requests(spec, (), defaults)) == {"cpu": "3100m", "memory": "5Gi"}
     # The defaults also apply to the init container that the operator adds.
     many = parse_amounts({"ephemeral-storage": "1Gi"})
-    added = DEFAULT.list_added_containers(ReplicaRole.WORKER, BOTH)
+    added = DEFAULT.list_added_containers(ReplicaRole.WORKER, [ReplicaRole.MASTER, ReplicaRole.WORKER])
     alone = compute_pod_requests({"containers": []}, added, many)
     assert format_amounts(alone) == {"cpu": "50m", "memory": "10Mi", "ephemeral-storage": "1Gi"}
 

@@ -22,7 +22,6 @@ BACKEND = {"scheduler": "coscheduling", "pod-groups-by": "backend"}
 OPERATOR = {"scheduler": "coscheduling", "pod-groups-by": "operator"}
 AUTO = {"scheduler": "auto", "pod-groups-by": "backend"}
 TIMED = {"scheduler": "kueue", "schedule-timeout": "1s"}
-CONTAINERS = [{"name": "default", "image": "unused"}]
 VOLCANO_BY_BACKEND = {"scheduler": "volcano", "pod-groups-by": "backend", "queue": "a"}
 VOLCANO_BY_OPERATOR = {"scheduler": "volcano", "pod-groups-by": "operator"}
 IN_ROOT_A = {"scheduler": "yunikorn", "queue": "root.a"}
@@ -160,7 +159,7 @@ def with_template(metadata):
     """Return a task with a PodTemplate with this metadata, for `planned` and `refused`."""
     template = {
         "metadata": {"name": "gang", "namespace": "flyte"},
-        "template": {"metadata": metadata, "spec": {"containers": CONTAINERS}},
+        "template": {"metadata": metadata, "spec": {"containers": [{"name": "default", "image": "unused"}]}},
     }
     return {"metadata": {"podTemplateName": "gang"}, "pod_templates": [template]}
 
