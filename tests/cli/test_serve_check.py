@@ -107,8 +107,7 @@ def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> 
         tls = ("--tls-certificate", "/absent", "--tls-key", "/absent")
         files = ("--token-file", str(tmp_path / "file"), "--state-dir", str(tmp_path / "file/state"))
         report = as_json(*tls, *files, "--port", port, "--metrics-port", metrics_port)
-    problems = {each["field"]: each["message"] for each in report["problems"]}
-    assert problems == {
+    assert {each["field"]: each["message"] for each in report["problems"]} == {
         "server.tls.certificate": "/absent: No such file or directory",
         "server.token-file": f"{tmp_path}/file: contains no token; "
         "write one word, for example from: openssl rand -hex 32",

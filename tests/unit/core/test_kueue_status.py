@@ -120,8 +120,7 @@ def test_queue_position_is_shown_with_the_reason_or_if_other_jobs_are_ahead(held
 def test_workload_with_reserved_quota_waits_for_admission_checks():
     of_checks = {"kind": "Workload", "spec": {"queueName": "team"}, "admissionChecks": CHECKS}
     job = gang(SUSPENDED, started=None)
-    not_yet = condition("Admitted", "False", message="The workload has no reservation")
-    for more in ([], [not_yet]):
+    for more in ([], [condition("Admitted", "False", message="The workload has no reservation")]):
         reserved = group("kueue.x-k8s.io", condition("QuotaReserved"), *more, **of_checks)
         line = waiting_line(job=job, pod_groups=[reserved])
         assert line.startswith(f"queue team: its quota is reserved, and it waits for a check: {NOT_READY} (")

@@ -162,12 +162,6 @@ def test_shared_memory_of_flytekit_takes_precedence(config: Any, amount: object)
     assert defined(config, shared_memory=amount).pod_template is None
 
 
-def template_of(entity: Any, made: Any) -> Any:
-    models: Any = OrderedDict()
-    get_serializable(models, SETTINGS, entity)
-    return models[made].template
-
-
 @pytest.fixture
 def made_here(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Define a task and assign it to a variable of this module, where flytekit's loader finds it."""
@@ -192,7 +186,9 @@ def test_override_replaces_the_whole_config(config, override, expected, made_her
     assert made.pod_template is not None
     workflow = Workflow(name="w")
     workflow.add_entity(made, steps=1).with_overrides(task_config=override)
-    template = template_of(workflow, made)
+    models: Any = OrderedDict()
+    get_serializable(models, SETTINGS, workflow)
+    template = models[made].template
     replicas = template.custom["workerReplicas"]["replicas"]
     assert (template.type, replicas, template.k8s_pod is not None) == ("pytorch", *expected)
 

@@ -156,13 +156,6 @@ def build(**options: Any) -> kf.PyTorch:
     return kf.PyTorch(worker=kf.Worker(replicas=1), train_job=kf.TrainJob(**options))
 
 
-def list_paths(**options: Any) -> list[str]:
-    """Return the paths of the problems of a `TrainJob`."""
-    with pytest.raises(ConfigError) as refused:
-        build(**options)
-    return [each.partition("=")[0].removeprefix("train_job.") for each in refused.value.problems]
-
-
 def test_text_is_accepted_as_a_uri_or_a_size() -> None:
     assert build(dataset=DATASET, model=MODEL, storage=SIZE) == build(
         dataset=kf.Dataset(uri=DATASET), model=kf.Model(uri=MODEL), storage=kf.Storage(size=SIZE)
@@ -218,7 +211,9 @@ def test_valid_source_is_accepted() -> None:
     ],
 )
 def test_invalid_value_is_reported_with_its_path(options: Any, path: str) -> None:
-    assert list_paths(**options) == [path]
+    with pytest.raises(ConfigError) as refused:
+        build(**options)
+    assert [each.partition("=")[0].removeprefix("train_job.") for each in refused.value.problems] == [path]
 
 
 def test_credential_is_not_repeated_in_the_message() -> None:

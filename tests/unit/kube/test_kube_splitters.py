@@ -11,11 +11,7 @@ def framed(content):
     return len(content).to_bytes(4, "big") + content
 
 
-def lined(content):
-    return content + b"\n"
-
-
-@pytest.mark.parametrize(("splitter", "join"), [(LineSplitter, lined), (FrameSplitter, framed)])
+@pytest.mark.parametrize(("splitter", "join"), [(LineSplitter, lambda x: x + b"\n"), (FrameSplitter, framed)])
 @given(
     payloads=st.lists(st.binary(max_size=20).map(lambda each: each.replace(b"\n", b""))),
     rest=st.integers(0, 5),

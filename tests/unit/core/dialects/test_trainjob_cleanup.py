@@ -182,8 +182,7 @@ def test_job_is_read_with_the_options_of_its_annotation():
 
 
 def test_number_of_nodes_is_limited_and_a_malformed_manifest_has_one():
-    counts = {None: 1, 0: 0, -1: 0, 7: 7, 10**9: 100_000, "x": 1}
-    for nodes, count in counts.items():
+    for nodes, count in {None: 1, 0: 0, -1: 0, 7: 7, 10**9: 100_000, "x": 1}.items():
         assert DIALECT.read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
     assert [DIALECT.read(each).replicas for each in ({}, {"metadata": None, "spec": 3, "status": []})] == [
         1,
