@@ -102,7 +102,7 @@ class LocalRun:
         """
         slot = self.console.open_slot(name, interactive=interactive)
         args = self.build_context(slot, replica, self.scratch / f"slot{slot.number}")
-        return ProcessSpec(name=name, target=_REPLICA, args=args, env=env, streams=slot.ends)
+        return ProcessSpec(name=replica, target=_REPLICA, args=args, env=env, streams=slot.ends)
 
     def build_agent(
         self, name: str, target: str, slots: Sequence["OutputSlot"], env: dict[str, str], **args: object

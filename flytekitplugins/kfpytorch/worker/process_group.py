@@ -21,6 +21,7 @@ class ProcessSpec:
     """A process to start: a replica, the agent of a node, or a worker of an agent."""
 
     name: str
+    """The display name of the replica or node, for its failure if it records none itself."""
     target: str
     args: dict[str, Any]
     """The arguments of the target; ``directory`` is the directory for the files of the process."""

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from traceback import TracebackException
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -21,6 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flytekitplugins.kfpytorch.worker import exceptions, failure_file, replica
+from flytekitplugins.kfpytorch.worker.console import Console
+from flytekitplugins.kfpytorch.worker.local_run import LocalRun
+from flytekitplugins.kfpytorch.worker.process_group import SupervisedProcess
 from kfpytorch_common.causes import Failure, Frame
 
 # Python 3.11, or the package exceptiongroup in Python 3.10, and Python 3.10 without it.
@@ -196,6 +200,18 @@ def test_native_crash_has_the_frames_of_the_main_thread(tmp_path: Path) -> None:
     aborted = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5)
     (frame,) = failure_file.get_process_failure(tmp_path, aborted).frames
     assert (frame.file, frame.line) == ("/home/me/train.py", 8)
+
+
+def test_killed_rank_of_a_pod_has_the_name_of_its_pod(tmp_path: Path) -> None:
+    task: Any = SimpleNamespace(task_config=SimpleNamespace(train_job=None))
+    client: Any = None  # The process is not started.
+    console = Console(None, all_ranks=True)
+    run = LocalRun(task, client, console, tmp_path, "", "", on_this_machine=False)
+    killed = SupervisedProcess(run.build_replica("local 1", "host a", {}), child=0, pid=7, code=-9)
+    console.read_remaining()
+    for fd in killed.process.streams:
+        os.close(fd)
+    assert (killed.read_termination().replica, console.slots[0].label) == ("host a", "local 1")
 
 
 def test_exit_without_an_error_is_recorded(tmp_path: Path) -> None:
