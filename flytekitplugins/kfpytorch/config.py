@@ -217,9 +217,8 @@ class PyTorch(Config):
     def restarts(self) -> retries.RestartSettings:
         """Return the restart policies and the backoff limit for the operator."""
         restarts = retries.compute_restarts(self.master, self.worker, self.workers() or 0)
-        if restarts.backoff_limit is None:
-            return restarts._replace(backoff_limit=getattr(self.run_policy, "backoff_limit", None))
-        return restarts
+        limit = getattr(self.run_policy, "backoff_limit", None)
+        return restarts._replace(backoff_limit=limit) if restarts.backoff_limit is None else restarts
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:
         if {"worker", "num_workers"} <= sound and (workers := self.workers()) is not None:

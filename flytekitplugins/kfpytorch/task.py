@@ -47,9 +47,8 @@ class _DistributedTask(PythonFunctionTask[C]):
     """The pod template that the author passed to ``@task``, or that code assigned to `pod_template` later."""
     _is_pod_final: bool
     """True if code assigned `pod_template`. Shared memory is not added to such a template."""
-    _pod: PodTemplate | None
-    _pod_built_for: bool | None
-    """The value of `shared_memory` for which `_pod` was built; None if `_pod` was not built."""
+    _built: tuple[bool, PodTemplate | None] | None
+    """The template that was built, after the value of `shared_memory` for which it was built."""
     _checked_config: C
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
@@ -64,7 +63,7 @@ class _DistributedTask(PythonFunctionTask[C]):
             task_type_version=_TASK_TYPE_VERSION,
             **kwargs,
         )
-        self._is_pod_final, self._pod_built_for = False, None
+        self._is_pod_final, self._built = False, None
 
     @property
     def _task_config(self) -> C:
@@ -88,10 +87,9 @@ class _DistributedTask(PythonFunctionTask[C]):
         if self._is_pod_final:
             return self.author_pod
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
-        if self._pod_built_for is not wanted:
-            self._pod = pods.build(self.author_pod, shared_memory=wanted)
-            self._pod_built_for = wanted
-        return self._pod
+        if self._built is None or self._built[0] is not wanted:
+            self._built = wanted, pods.build(self.author_pod, shared_memory=wanted)
+        return self._built[1]
 
     @pod_template.setter
     def pod_template(self, template: PodTemplate | None) -> None:
@@ -103,7 +101,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
         Return False after `pod_template` was read, because the reader may have changed the template.
         """
-        is_untouched = self._pod_built_for is None and not self._is_pod_final
+        is_untouched = self._built is None and not self._is_pod_final
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
         return is_untouched and wanted and self.author_pod is None
 

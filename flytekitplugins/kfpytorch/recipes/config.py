@@ -11,10 +11,10 @@ def _is_number(value: object, above: float = float("-inf")) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > above
 
 
-def _check_at_least(low: float, **values: float) -> Iterator[ConfigProblem]:
+def _check_at_least_one(**values: float) -> Iterator[ConfigProblem]:
     for name, value in values.items():
-        if not (_is_number(value) and value >= low):
-            yield ConfigProblem(name, value, f"must be a number of at least {low}")
+        if not (_is_number(value) and value >= 1):
+            yield ConfigProblem(name, value, "must be a number of at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Lora:
         require_valid("Lora", self._check())
 
     def _check(self) -> Iterator[ConfigProblem]:
-        yield from _check_at_least(1, rank=self.rank, alpha=self.alpha)
+        yield from _check_at_least_one(rank=self.rank, alpha=self.alpha)
         if not (_is_number(self.dropout) and 0 <= self.dropout < 1):
             yield ConfigProblem("dropout", self.dropout, "must be at least 0 and less than 1")
 
@@ -74,9 +74,9 @@ class Training:
     def _check(self) -> Iterator[ConfigProblem]:
         if not self.output_dir:
             yield ConfigProblem("output_dir", self.output_dir, "must be the path of a directory")
-        yield from _check_at_least(1, batch_size=self.batch_size)
+        yield from _check_at_least_one(batch_size=self.batch_size)
         if self.max_steps is not None:
-            yield from _check_at_least(1, max_steps=self.max_steps)
+            yield from _check_at_least_one(max_steps=self.max_steps)
         for name, value in (("epochs", self.epochs), ("learning_rate", self.learning_rate)):
             if value is not None and not _is_number(value, above=0):
                 yield ConfigProblem(name, value, "must be a number above 0")
