@@ -29,14 +29,14 @@ def build_replica_env(index: int, replicas: int, port: int) -> dict[str, str]:
     }
 
 
-def build_loopback_env(interface: str = LOOPBACK_INTERFACE) -> dict[str, str]:
+def build_loopback_env() -> dict[str, str]:
     """Return the variables that keep the processes of a job on one machine on the loopback interface."""
     return {
         LOOPBACK_ONLY: "1",
         # The variables of gloo, nccl and tensorpipe (torch.distributed.rpc).
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": interface,
-        "TP_SOCKET_IFNAME": interface,
+        "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+        "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+        "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
     }
 
 

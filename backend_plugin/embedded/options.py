@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kfpytorch_common.operator_env import LOOPBACK_INTERFACE
-
 RETRY_SECONDS: Final = 1.0
 """Seconds before an operation is repeated after an error of the machine, such as a full disk or pipe, or too
 many processes or open files."""
@@ -74,8 +72,6 @@ class HostInfo:
     """The environment variables that pods inherit."""
     prefix: str
     """The virtual environment of the server."""
-    loopback: str
-    """The name of the loopback network interface."""
     cpus: int
     memory: int
     psutil: str
@@ -88,7 +84,6 @@ class HostInfo:
         return cls(
             environment=select_inherited_variables(os.environ, pass_env),
             prefix=sys.prefix,
-            loopback=LOOPBACK_INTERFACE,
             cpus=os.cpu_count() or 1,
             psutil=str(Path(psutil.origin).parent.parent) if psutil and psutil.origin else "",
             memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

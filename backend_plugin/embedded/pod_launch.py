@@ -162,7 +162,7 @@ class _LaunchContext:
             **inherited,
             "TMPDIR": self.tmpdir,
             "HOSTNAME": get_hostname(self.pod),
-            **build_loopback_env(self.machine.loopback),
+            **build_loopback_env(),
             **declared,
             # Search paths in a manifest refer to the image, so add those of this machine.
             "PATH": _join_paths(f"{venv}/bin", declared.get("PATH") or inherited.get("PATH") or _PATH),

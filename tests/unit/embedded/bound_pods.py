@@ -10,9 +10,7 @@ Manifest = dict[str, Any]
 
 LABEL = "training.kubeflow.org/"
 OF_SERVER = {"HOME": "/home/me", "PATH": "/bin"}
-MACHINE = HostInfo(
-    environment=OF_SERVER, prefix="/server", loopback="lo", cpus=8, memory=1 << 33, psutil="/packages"
-)
+MACHINE = HostInfo(environment=OF_SERVER, prefix="/server", cpus=8, memory=1 << 33, psutil="/packages")
 PATHS = ("/pods/u", "/tmp/u")
 
 
