@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import flyteidl.service.agent_pb2  # noqa: F401 - for reflection
+
 from backend_plugin.cli import release
 from backend_plugin.cli.cluster_options import is_pattern
 from backend_plugin.cli.clusters import OpenedCluster
@@ -27,7 +29,7 @@ from backend_plugin.shell.output_collector import OutputCollector
 from backend_plugin.shell.output_prefixes import OutputPrefixes
 from backend_plugin.shell.output_reader import OutputReader
 from backend_plugin.shell.reconciler import Reconciler
-from backend_plugin.shell.rpc_handlers import Reflection
+from backend_plugin.shell.rpc_handlers import build_reflection_handler
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
 from backend_plugin.shell.runtime_service import RuntimeService
 from backend_plugin.shell.settings import ClusterKind, ServerSettings
@@ -35,13 +37,13 @@ from backend_plugin.shell.task_responses import TaskResponses
 from backend_plugin.shell.together import run_until_first_exit
 from backend_plugin.shell.watch_status import WatchStatus
 
-_SERVICES: Final = {
-    server.FLYTE: "flyteidl.service.agent_pb2",
-    "flyteidl.service.AgentMetadataService": "flyteidl.service.agent_pb2",
-    job_service.JOB_SERVICE: "kfpytorch_idl.v1.job_service_pb2",
-    job_service.RUNTIME_SERVICE: "kfpytorch_idl.v1.job_service_pb2",
-    "grpc.health.v1.Health": "grpc_health.v1.health_pb2",
-}
+_SERVICES: Final = (
+    server.FLYTE,
+    "flyteidl.service.AgentMetadataService",
+    job_service.JOB_SERVICE,
+    job_service.RUNTIME_SERVICE,
+    "grpc.health.v1.Health",
+)
 # A separate limit, so that calls of users and tools do not block calls of Flyte.
 _USER_CALLS_AT_ONCE: Final = 64
 _OPERATIONS: Final = (
@@ -205,10 +207,9 @@ def build_middleware(
         parts.tasks.metrics,
         client_names=names,
     )
-    services = dict(_SERVICES)
-    if parts.nodes is not None:
-        services[job_service.NODE_SERVICE] = services[job_service.JOB_SERVICE]
-    theirs = (*job_service.build_handlers(parts.jobs, parts.runtimes, parts.nodes), Reflection(services))
+    services = _SERVICES if parts.nodes is None else (*_SERVICES, job_service.NODE_SERVICE)
+    handlers = job_service.build_handlers(parts.jobs, parts.runtimes, parts.nodes)
+    theirs = (*handlers, build_reflection_handler(services))
     others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, token, parts.tasks.metrics, client_names=names)
     parts.tasks.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
     parts.tasks.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}

@@ -10,9 +10,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backend_plugin.shell.metrics import Metrics
-from backend_plugin.shell.rpc_handlers import Reflection
+from backend_plugin.shell.rpc_handlers import build_reflection_handler
 from backend_plugin.shell.rpc_middleware import REQUEST_BYTES, RpcMiddleware
-from backend_plugin.shell.server import FLYTE, GrpcServer, ServerOptions
+from backend_plugin.shell.server import GrpcServer, ServerOptions
 from backend_plugin.shell.settings import SettingsSources, load_settings
 
 T = TypeVar("T")
@@ -87,12 +87,12 @@ async def serving(
 ) -> AsyncIterator[TinyServed]:
     """Run a server, and stop it immediately on exit."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
-    described = {FLYTE: "flyteidl.service.agent_pb2", "grpc.health.v1.Health": "grpc_health.v1.health_pb2"}
     limits = {
         "request_bytes": options.pop("request_bytes", REQUEST_BYTES),
         "client_names": options.pop("client_names", frozenset()),
     }
-    front = RpcMiddleware((*tiny.handlers(), Reflection(described)), limit, token, metrics, streams, **limits)
+    handlers = (*tiny.handlers(), build_reflection_handler(["grpc.health.v1.Health"]))
+    front = RpcMiddleware(handlers, limit, token, metrics, streams, **limits)
     server = GrpcServer((front,), build_options(**{"drain_seconds": 10, **options}))
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result, do_nothing))
