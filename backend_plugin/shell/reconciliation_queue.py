@@ -36,8 +36,4 @@ class ReconciliationQueue:
         due, self._due = self._due, set()
         for entry in due:
             # Separately, so that gRPC calls run in between, and an exception affects one job.
-            asyncio.get_running_loop().call_soon(self._reconcile_unless_closed, entry)
-
-    def _reconcile_unless_closed(self, entry: CachedJob) -> None:
-        if not self._is_closed:
-            self._reconcile(entry)
+            asyncio.get_running_loop().call_soon(self._reconcile, entry)
