@@ -101,13 +101,7 @@ _Attempt = Generator[ReportedPhase, None, End]
 
 
 class PropellerEmulator:
-    """A client that runs Flyte nodes through a connector, one attempt after the other.
-
-    Args:
-        channel: The channel to the connector.
-        metadata: The metadata of every call.
-        resync: Seconds between two GetTask calls.
-    """
+    """A client that runs Flyte nodes through a connector, one attempt after the other."""
 
     def __init__(
         self,
@@ -115,6 +109,7 @@ class PropellerEmulator:
         metadata: tuple[tuple[str, str | bytes], ...],
         resync: float = _RESYNC_SECONDS,
     ) -> None:
+        """Store the channel, the metadata of every call, and the seconds between two GetTask calls."""
         self._stub = agent_pb2_grpc.AsyncAgentServiceStub(channel)
         self._resync = resync
         self._call_options = {"metadata": metadata, "timeout": _CALL_SECONDS}

@@ -108,11 +108,9 @@ def build_attempt(
 
 
 def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
-    """Return the task with the placeholders in its arguments replaced.
+    """Return a copy of the task with the placeholders in its arguments replaced.
 
-    Args:
-        template: The task template; it is not modified.
-        known: The values by placeholder name in lower case: FlytePropeller's variables and ``inputs.NAME``.
+    `known` has the values by placeholder name in lower case: FlytePropeller's variables and ``inputs.NAME``.
 
     Raises:
         UnusableInput: If the arguments refer to an input without a value.

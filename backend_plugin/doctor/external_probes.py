@@ -27,13 +27,10 @@ _RIGHTS: Final = (
 async def probe_external(
     facts: Facts, prefixes: Sequence[str], connector: Server | None, *, read_only: bool = False
 ) -> Facts:
-    """Return the facts with the results of the tests of all prefixes and the connector.
+    """Return the facts with the results of the tests of all output prefixes and the connector.
 
-    Args:
-        facts: The facts so far.
-        prefixes: The output prefixes to test.
-        connector: The connector to test, with the caller's credentials; None to test none.
-        read_only: Only list the prefixes and read an object, and write no test object.
+    `connector` has the credentials of the caller; None to test none. With `read_only`, only list the prefixes
+    and read an object, and write no test object.
     """
     stores = await asyncio.gather(*(_probe_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_probe_connector, connector) if connector else None

@@ -105,7 +105,11 @@ async def _collect_from_api(
     schedulers = [facts.gang.scheduler, *([ADMISSION_SCHEDULER] if facts.gang.local_queue else ())]
     gangs = [each for name in schedulers for each in queries.build_gang_queries(name, facts.namespace)]
     facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
-    return await _with_dry_runs(reader, await _with_access_review(api, facts))
+    try:
+        facts = replace(facts, lacking=await access_review.list_missing_permissions(api, facts))
+    except NotReadable as why:
+        facts = replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why})
+    return await _with_dry_runs(reader, facts)
 
 
 async def _with_job_kinds(api: ApiClient, facts: Facts) -> Facts:
@@ -135,13 +139,6 @@ async def _with_query_results(reader: ClusterReader, facts: Facts, rows: Iterabl
         elif answer is not None:
             objects[look.subject] = [*objects.get(look.subject, ()), *answer]
     return replace(facts, objects={**facts.objects, **objects}, unseen={**facts.unseen, **failures})
-
-
-async def _with_access_review(api: ApiClient, facts: Facts) -> Facts:
-    try:
-        return replace(facts, lacking=await access_review.list_missing_permissions(api, facts))
-    except NotReadable as why:
-        return replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why})
 
 
 def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:

@@ -77,11 +77,8 @@ class NotReadable(BackendError):
     ) -> None:
         """Store why a request failed.
 
-        Args:
-            reason: The error.
-            remedy: The action for the user.
-            rules: The missing permissions; empty if the request failed for another reason.
-            user: The user without the permissions; empty if it is not known.
+        `rules` are the missing permissions; empty if the request failed for another reason. `user` is the
+        user without the permissions; empty if it is not known.
         """
         verb = "run: " if remedy.startswith("kubectl ") else ""
         super().__init__(f"{reason}; {verb}{remedy}" if remedy else reason)

@@ -54,10 +54,8 @@ class Query:
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
     """Return the requests that do not depend on the manifests of the task.
 
-    Args:
-        namespace: The namespace of the job.
-        flyte: The namespace of Flyte.
-        templates: The namespace whose PodTemplates apply if the job's namespace does not have them.
+    The namespaces are those of the job, of Flyte, and of the PodTemplates that apply if the namespace of the
+    job does not have them.
     """
     kinds = {
         Subject.QUOTAS: _build_core_resource("resourcequotas"),
