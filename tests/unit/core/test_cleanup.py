@@ -9,14 +9,6 @@ from cluster_pods import build_ended_pod, error_file, going, pod, running, with_
 from msgspec import structs
 
 from backend_plugin.core import cleanup
-from backend_plugin.core.cleanup import (
-    NONE,
-    CleanupActions,
-    find_leftover_companions,
-    is_missing_companions,
-    plan_cancellation,
-    plan_cleanup,
-)
 from backend_plugin.core.dialects.pytorchjob.manifest import END
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
@@ -38,10 +30,10 @@ GROUP = {"kind": "PodGroup"}
 ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
 
 
-def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
+def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, cleanup.CleanupActions]:
     now = BEGAN + timedelta(seconds=seconds)
     verdict = judge(observed, RULES, now)
-    return verdict, plan_cleanup(observed, verdict, now)
+    return verdict, cleanup.plan_cleanup(observed, verdict, now)
 
 
 def names(pods) -> list[str]:
@@ -55,7 +47,7 @@ def test_job_past_its_deadline_is_ended_and_keeps_its_verdict():
     patched = merge_patch(first, todo.patch)
     assert patched["spec"]["runPolicy"] == END["runPolicy"]
     later, nothing = judged(observe(patched, pod("master-0")), seconds=10)
-    assert nothing == NONE
+    assert nothing == cleanup.NONE
     assert (later.phase, later.reason, later.message) == (verdict.phase, verdict.reason, verdict.message)
 
 
@@ -65,8 +57,8 @@ def test_job_without_pods_is_suspended_after_its_timeout_and_later_deleted():
     patched = merge_patch(job(started=None), todo.patch)
     assert patched["spec"]["runPolicy"] == {"suspend": True}
     assert judged(observe(patched))[0].phase is Phase.RETRYABLE_FAILED
-    assert judged(observe(patched), seconds=3_700)[1] == NONE
-    assert judged(observe(patched), seconds=3_900)[1] == CleanupActions(delete=True)
+    assert judged(observe(patched), seconds=3_700)[1] == cleanup.NONE
+    assert judged(observe(patched), seconds=3_900)[1] == cleanup.CleanupActions(delete=True)
 
 
 def test_running_peers_of_a_failed_replica_are_stopped():
@@ -84,7 +76,7 @@ def test_clean_pod_policy_applies_to_finished_pods_only(policy, left):
     pods = (running("worker-0"), build_ended_pod("worker-1", 0))
     observed = observe(manifest, *pods, outputs=True)
     verdict, todo = judged(observed)
-    assert (verdict.phase, todo) == (Phase.SUCCEEDED, CleanupActions(pods=observed.pods[left]))
+    assert (verdict.phase, todo) == (Phase.SUCCEEDED, cleanup.CleanupActions(pods=observed.pods[left]))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +107,9 @@ def test_finished_job_is_watched_until_no_pod_is_active(manifest, pods, active):
 
 def test_cleanup_is_empty_for_a_running_a_leaving_or_an_absent_job():
     for manifest in (job(RUNNING), with_metadata(job(FAILED), deletionTimestamp=at(60)), None):
-        assert judged(observe(manifest), seconds=60)[1] == NONE
-    assert not NONE
-    assert CleanupActions(delete=True)
+        assert judged(observe(manifest), seconds=60)[1] == cleanup.NONE
+    assert not cleanup.NONE
+    assert cleanup.CleanupActions(delete=True)
 
 
 def test_success_before_the_verdict_takes_effect_counts():
@@ -145,15 +137,15 @@ def test_verdict_expires_when_a_timeout_would_change_it(rules, seconds, until):
 def test_job_cancelled_by_a_user_fails_permanently():
     now = BEGAN + timedelta(seconds=60)
     living = job(RUNNING)
-    todo = plan_cancellation(observe(living, running("master-0")), "wrong data", now)
+    todo = cleanup.plan_cancellation(observe(living, running("master-0")), "wrong data", now)
     result = judged(observe(merge_patch(living, todo.patch), running("master-0")), seconds=61)[0]
     assert (result.phase, result.reason) == (Phase.FAILED, "Cancelled")
     assert result.message == "cancelled by a user, with `kfpytorch cancel`: wrong data"
-    assert plan_cancellation(observe(merge_patch(living, todo.patch)), "", now) == NONE
+    assert cleanup.plan_cancellation(observe(merge_patch(living, todo.patch)), "", now) == cleanup.NONE
     for finished in (job(RUNNING, SUCCEEDED), job(RUNNING, FAILED), None):
         assert cleanup.is_finished(observe(finished))
-        assert plan_cancellation(observe(finished), "", now) == NONE
-    assert "cancel`" in str(plan_cancellation(observe(living), "", now).patch)
+        assert cleanup.plan_cancellation(observe(finished), "", now) == cleanup.NONE
+    assert "cancel`" in str(cleanup.plan_cancellation(observe(living), "", now).patch)
 
 
 def with_group(manifest, **metadata):
@@ -173,11 +165,14 @@ def with_group(manifest, **metadata):
     ],
 )
 def test_active_job_gets_a_deleted_pod_group_again(manifest, groups, missing):
-    assert is_missing_companions(observe(manifest, pod_groups=groups)) is missing
+    assert cleanup.is_missing_companions(observe(manifest, pod_groups=groups)) is missing
 
 
 def test_foreign_pod_group_of_the_same_name_is_neither_replaced_nor_deleted():
-    cases = (job(started=None), is_missing_companions), (job(SUCCEEDED), find_leftover_companions)
+    cases = (
+        (job(started=None), cleanup.is_missing_companions),
+        (job(SUCCEEDED), cleanup.find_leftover_companions),
+    )
     for manifest, left in cases:
         known = observe(with_group(manifest), pod_groups=[GROUP])
         theirs = structs.replace(known.pod_groups[0], foreign=True)
@@ -211,7 +206,7 @@ ENDED = build_ended_pod("master-0", 1)
     ],
 )  # fmt: skip
 def test_pod_group_of_a_finished_job_is_deleted(manifest, groups, pods, deleted):
-    found = find_leftover_companions(observe(manifest, *pods, pod_groups=groups))
+    found = cleanup.find_leftover_companions(observe(manifest, *pods, pod_groups=groups))
     assert [each["kind"] for each in found] == (["PodGroup"] if deleted else [])
 
 
@@ -269,7 +264,7 @@ def test_running_job_is_checked_again_by_its_changed_pods_only(undisturbed, what
 
 def cancelled(first, *pods):
     """Return the job after the patch of a cancellation."""
-    todo = plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10))
+    todo = cleanup.plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10))
     return merge_patch(first, todo.patch)
 
 
@@ -284,9 +279,9 @@ def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy):
     assert (verdict.reason, names(todo.stops)) == ("Cancelled", ["j-worker-0"])
     assert (todo.pods, todo.patch, todo.ends) == ((), None, False)
     # A pod that does not end, or an operator that does not react.
-    assert judged(observe(patched, *pods), seconds=131)[1] == CleanupActions(ends=True)
+    assert judged(observe(patched, *pods), seconds=131)[1] == cleanup.CleanupActions(ends=True)
     ended = merge_patch(patched, {"metadata": patched["metadata"], "spec": END})
-    assert judged(observe(ended, *pods))[1] == NONE
+    assert judged(observe(ended, *pods))[1] == cleanup.NONE
     patched["status"] = job(RUNNING, FAILED)["status"]
     # The first end of a pod ends the job, and the others have not ended yet.
     during = judged(observe(patched, build_ended_pod("master-0", 143), *pods[1:]), seconds=130)[1]
@@ -301,7 +296,7 @@ def test_cancelled_job_ends_with_its_pods_which_keep_their_logs(policy):
 def test_job_that_a_queue_resumes_after_its_end_is_ended():
     waiting = job(cleanPodPolicy="None", started=None)
     resumed = {**cancelled(waiting), "status": job(RUNNING)["status"], "spec": waiting["spec"]}
-    assert judged(observe(resumed, running("worker-0")), seconds=131)[1] == CleanupActions(ends=True)
+    assert judged(observe(resumed, running("worker-0")), seconds=131)[1] == cleanup.CleanupActions(ends=True)
 
 
 @pytest.mark.parametrize(
@@ -311,4 +306,4 @@ def test_job_that_a_queue_resumes_after_its_end_is_ended():
 def test_cancelled_job_without_logs_to_keep_ends_by_a_deadline(manifest, each):
     patched = cancelled(manifest, each)
     assert patched["spec"]["runPolicy"] == END["runPolicy"]
-    assert judged(observe(patched, each))[1] == NONE
+    assert judged(observe(patched, each))[1] == cleanup.NONE

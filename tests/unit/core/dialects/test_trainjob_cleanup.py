@@ -16,14 +16,7 @@ from train_job_objects import (
     observe,
 )
 
-from backend_plugin.core.cleanup import (
-    CleanupActions,
-    find_leftover_companions,
-    is_expired,
-    is_missing_companions,
-    plan_cancellation,
-    plan_cleanup,
-)
+from backend_plugin.core import cleanup
 from backend_plugin.core.dialects.table import DIALECTS, parse_job_name, read_job
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.dialects.trainjob.options import JobOptions
@@ -49,10 +42,10 @@ WORKLOAD = build_workload(active=True)
 DIALECT = DIALECTS["TrainJob"]
 
 
-def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, CleanupActions]:
+def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, cleanup.CleanupActions]:
     now = BEGAN + timedelta(seconds=seconds)
     verdict = judge(observed, RULES, now)
-    return verdict, plan_cleanup(observed, verdict, now)
+    return verdict, cleanup.plan_cleanup(observed, verdict, now)
 
 
 def test_job_past_its_deadline_is_suspended_and_its_workload_deactivated():
@@ -79,7 +72,7 @@ def test_only_an_active_workload_of_the_job_is_deactivated(changed):
 
 def test_cancelled_job_ends_by_its_pods_which_keep_their_logs():
     job = build_job(max_disruptions=10)
-    todo = plan_cancellation(observe(job, *NODES), "wrong data", BEGAN + timedelta(seconds=50))
+    todo = cleanup.plan_cancellation(observe(job, *NODES), "wrong data", BEGAN + timedelta(seconds=50))
     assert todo.patch.keys() == {"metadata"}
     verdict, later = judged(observe(merge_patch(job, todo.patch), *NODES), seconds=51)
     assert (verdict.reason, verdict.phase) == ("Cancelled", Phase.FAILED)
@@ -97,7 +90,7 @@ def test_cancelled_job_ends_by_its_pods_which_keep_their_logs():
     ids=["restarted", "pending", "none"],
 )
 def test_cancelled_job_that_cannot_end_by_its_pods_is_suspended(options, pods):
-    todo = plan_cancellation(observe(build_job(**options), *pods), "", BEGAN)
+    todo = cleanup.plan_cancellation(observe(build_job(**options), *pods), "", BEGAN)
     assert todo.patch["spec"] == {"suspend": True}
 
 
@@ -107,12 +100,12 @@ def test_pod_group_of_a_job_that_this_server_has_suspended_is_deleted_with_the_l
     job["metadata"]["annotations"][companions.ANNOTATION] = json.dumps([group])
     suspended = merge_patch(job, judged(observe(job, *NODES))[1].patch)
     for pods, left in (([build_running(0)], 0), ([build_ended(0, 143)], 1), ([], 1)):
-        assert len(find_leftover_companions(observe(suspended, *pods, pod_groups=[group]))) == left
-    assert not is_missing_companions(observe(suspended))
+        assert len(cleanup.find_leftover_companions(observe(suspended, *pods, pod_groups=[group]))) == left
+    assert not cleanup.is_missing_companions(observe(suspended))
     # A queue has suspended this job, and will resume it.
     waiting = {**job, "spec": {**job["spec"], "suspend": True}}
-    assert not find_leftover_companions(observe(waiting, pod_groups=[group]))
-    assert is_missing_companions(observe(waiting))
+    assert not cleanup.find_leftover_companions(observe(waiting, pod_groups=[group]))
+    assert cleanup.is_missing_companions(observe(waiting))
 
 
 def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_it():
@@ -133,15 +126,15 @@ def test_job_with_too_many_disruptions_is_suspended_although_trainer_continues_i
 def test_job_is_deleted_after_its_time_to_live(ttl, seconds, expired):
     job = build_job(COMPLETE, max_restarts=1, **({} if ttl is None else {"ttl_seconds": ttl}))
     observed = observe(job, build_ended(0), build_ended(1), outputs=True)
-    assert is_expired(observed.job, BEGAN + timedelta(seconds=seconds)) is expired
+    assert cleanup.is_expired(observed.job, BEGAN + timedelta(seconds=seconds)) is expired
     assert judged(observed, seconds)[1].delete is expired
 
 
 def test_time_to_live_counts_from_the_verdict_if_this_server_ended_the_job():
     job = build_job(max_restarts=1, ttl_seconds=60)
     kept = observe(merge_patch(job, judged(observe(job, *NODES), seconds=200)[1].patch)).job
-    assert [is_expired(kept, BEGAN + timedelta(seconds=each)) for each in (259, 261)] == [False, True]
-    assert not is_expired(observe(job, *NODES).job, BEGAN + timedelta(seconds=10_000))
+    assert [cleanup.is_expired(kept, BEGAN + timedelta(seconds=each)) for each in (259, 261)] == [False, True]
+    assert not cleanup.is_expired(observe(job, *NODES).job, BEGAN + timedelta(seconds=10_000))
 
 
 def test_time_of_the_verdict_is_the_reported_end_of_a_job_that_this_server_has_suspended():
