@@ -34,7 +34,6 @@ def decoded(custom_fields: Mapping[str, Any], **fields: Any) -> TrainingJob:
 
 
 def reject(decide: Callable[..., object], *arguments: Any, **fields: Any) -> tuple[Problem, ...]:
-    """Return the problems for which a function rejects a task."""
     with pytest.raises(InvalidTask) as caught:
         decide(*arguments, **fields)
     return caught.value.problems

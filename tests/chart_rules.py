@@ -49,7 +49,6 @@ def build_file() -> str:
 
 
 def _list_cluster_runtimes() -> Iterable[JobResource]:
-    """Return the runtimes without a namespace."""
     for dialect in DIALECTS.values():
         if dialect.runtimes is not None:
             yield from (each for each in dialect.runtimes.kinds if not each.namespaced)

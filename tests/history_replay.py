@@ -32,7 +32,6 @@ Observed = Mapping[str, Any]
 
 
 def build_world(history: Mapping[str, Any]) -> World:
-    """Return the world before a history."""
     metadata = {key: history[key] for key in ("name", "labels", "annotations")}
     return World(
         spec={

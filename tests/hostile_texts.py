@@ -117,7 +117,6 @@ class Recipe(NamedTuple):
     is_head_last: bool = False
 
     def text(self, pattern: "re.Pattern[Any]", length: int) -> Any:
-        """Return the text, of the type that the pattern takes."""
         many = (self.pump * (length // len(self.pump) + 1))[: length - len(self.head)]
         text = many + self.head if self.is_head_last else self.head + many
         return text if isinstance(pattern.pattern, str) else text.encode("utf-8", "replace")[:length]

@@ -33,14 +33,12 @@ VARINT, BYTES = 0, 2
 
 
 def wrapped(kind: str, manifest: Mapping[str, Any]) -> bytes:
-    """Return a complete response body."""
     type_meta = {"typeMeta": {"kind": kind, "apiVersion": "v1"}}
     content = encoded(KINDS[kind].DESCRIPTOR, manifest)
     return MAGIC + encoded(Unknown.DESCRIPTOR, type_meta) + field(2, BYTES, content)
 
 
 def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
-    """Return one watch event."""
     content = field(2, BYTES, field(1, BYTES, wrapped(kind, manifest)))
     change = encoded(WatchEvent.DESCRIPTOR, {"type": how}) + content
     return len(change).to_bytes(4, "big") + change

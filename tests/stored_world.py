@@ -64,7 +64,6 @@ class World:
     # ---- users and kubelets
 
     def do(self, step: Manifest) -> None:
-        """Do all changes of a step."""
         for moment in self.moments(step):
             moment(self)
 
@@ -161,7 +160,6 @@ class World:
         self._if_present(self.pods, pod, self.delete_pod)
 
     def die(self, name: str, code: int) -> None:
-        """Write the last status of a terminating pod."""
         if name in self.pods:
             change = {"phase": "Failed" if code else "Succeeded", "exit": code}
             self._put_pod({**self.pods[name], "status": pod_status(self.pods[name], change)})
@@ -320,7 +318,6 @@ def _orphan(manifest: Manifest) -> Manifest:
 
 
 def pod_status(pod: Manifest, change: Manifest) -> Manifest:
-    """Return the pod status that a kubelet writes."""
     status: dict[str, Any] = {"phase": change["phase"]}
     if "pod_reason" in change:
         status |= {"reason": change["pod_reason"], "message": change.get("message", "")}

@@ -62,7 +62,6 @@ BLOCKS = [
 
 
 def parsed(block):
-    """Return the content of a block, parsed as its language."""
     match block.language:
         case "yaml":
             return list(yaml.safe_load_all(block.text))
@@ -90,7 +89,6 @@ def written(page):
 
 
 def commands(page):
-    """Return the kfpytorch and pyflyte commands on a page."""
     parts = (part.strip() for line in written(page) for part in APART.split(line))
     return [found[1] for part in parts if (found := COMMAND.match(part))]
 

@@ -57,12 +57,10 @@ KINDS = {
 
 
 def parts(page: Path) -> list[str]:
-    """Return the names of the generated parts of a page."""
     return [found["name"] for found in PART.finditer(page.read_text())]
 
 
 def read_part(page: Path, name: str) -> re.Match[str]:
-    """Return the match of a part of a page."""
     return next(found for found in PART.finditer(page.read_text()) if found["name"] == name)
 
 
@@ -95,7 +93,6 @@ def read_verdict(case: str) -> Mapping[str, Any]:
 
 
 def read_states(name: str) -> list[tuple[str, str]]:
-    """Return the states of a table, each with the name of its case."""
     return STATE.findall(read_part(PHASES_PAGE, name)["text"])
 
 
@@ -142,7 +139,6 @@ def build_class_table(name: str) -> str:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """Return the description of each argument, as one line."""
     _, *parts = ARGUMENT.split(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return {name: " ".join(markdown(description).split()).replace("|", r"\|") for name, description in pairs}
@@ -257,7 +253,6 @@ def default(value: timedelta) -> str:
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """Return the attribute docstrings of a class, by field name."""
     return {
         field.target.id: " ".join(text.value.value.replace("``", "`").split())
         for field, text in pairwise(ast.parse(inspect.getsource(kind)).body[0].body)

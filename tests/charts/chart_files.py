@@ -74,7 +74,6 @@ def read(name: str) -> Any:
 
 
 def descriptions() -> Mapping[str, str]:
-    """Return the description of each value in `values.yaml`, by path."""
     found: dict[str, str] = {}
     lines: list[str] = []
     path: list[tuple[int, str]] = []

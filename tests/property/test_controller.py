@@ -121,7 +121,6 @@ def passes(world: World) -> Iterator[ReconcileResult]:
 
 
 def ends(world: World):
-    """Return the terminal conditions of a job, with its completion time."""
     status = (world.job or {}).get("status", {})
     kinds = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
     return {kind: status.get("completionTime") for kind in sorted(kinds & {"Succeeded", "Failed"})}

@@ -13,7 +13,6 @@ OF_KUBE = ("api_resources", "list_watch", "options")
 
 
 def list_imports(code: str, *options: str) -> list[str]:
-    """Return the modules that an interpreter has loaded after `code`."""
     command = [sys.executable, *options, "-c", f"import sys\n{code}\nprint(*sys.modules)"]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout.split()
 

@@ -149,7 +149,6 @@ def test_job_cancelled_by_a_user_fails_permanently():
 
 
 def with_group(manifest, **metadata):
-    """Return the job with the annotation that contains its pod group."""
     return with_metadata(manifest, annotations={companions.ANNOTATION: WRITTEN}, **metadata)
 
 
@@ -263,7 +262,6 @@ def test_running_job_is_checked_again_by_its_changed_pods_only(undisturbed, what
 
 
 def cancelled(first, *pods):
-    """Return the job after the patch of a cancellation."""
     todo = cleanup.plan_cancellation(observe(first, *pods), "", BEGAN + timedelta(seconds=10))
     return merge_patch(first, todo.patch)
 

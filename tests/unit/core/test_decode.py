@@ -21,7 +21,6 @@ def workers(replicas: int, **fields) -> ReplicaGroup:
 
 
 def refusals(custom, **fields) -> list[str]:
-    """Return the path below `custom` and the value of each problem."""
     problems = reject(decoded, custom, **fields)
     return [f"{problem.field.removeprefix('custom.')}={problem.value}" for problem in problems]
 
@@ -82,7 +81,6 @@ def test_invalid_type_or_version_of_a_task_is_rejected():
 
 
 def two_with(**extension):
-    """Return the custom of two workers with fields below the key ``kfpytorch``."""
     return {**TWO, "kfpytorch": extension}
 
 

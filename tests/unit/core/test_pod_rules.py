@@ -16,7 +16,6 @@ CAUSE = re.compile(r"(spec[^\s:]*): ((?:Required|Invalid|Unsupported|Duplicate) 
 
 
 def a_pod(container=None, **spec):
-    """Build a pod with one container."""
     metadata, containers = (
         {"name": "pod", "namespace": "ns"},
         [{"name": "c", "image": "a:1", **(container or {})}],
@@ -26,7 +25,6 @@ def a_pod(container=None, **spec):
 
 
 def refusal(pod) -> tuple[int, str, str]:
-    """Return the code, the reason, and the fields and kinds of the causes."""
     with pytest.raises(RequestRejected) as refused:
         admit_pod(pod)
     causes = CAUSE.findall(refused.value.message)
@@ -39,7 +37,6 @@ def test_request_may_be_less_than_the_limit_or_have_none():
 
 
 def a_mount(**second):
-    """Build a pod with two mounts of a volume."""
     mounts = [{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/y", **second}]
     return a_pod({"volumeMounts": mounts}, volumes=[{"name": "v", "emptyDir": {}}])
 

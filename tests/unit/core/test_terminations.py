@@ -53,7 +53,6 @@ def test_error_file_counts_unless_a_later_incarnation_succeeded(worker, file, no
 
 
 def reported(text):
-    """Build the pod of a worker that wrote the report of a failed rank."""
     exception = f"ReplicaFailed: ✗ t failed on rank 1 (node 0) after 3.1 s {text}"
     return (build_ended_pod("worker-0", 1),), [error_file(exception=exception)]
 

@@ -31,7 +31,6 @@ def build_waiting_members(message: str, workers: int = 4, reason: str = "Unsched
 
 
 def holder(name: str, role: str, *conditions, node: str = ""):
-    """Return a placeholder pod for the role."""
     labels = {PLACE: role, PLACE_OF: "j"}
     return {
         "metadata": {"name": f"tg-j-{role}-{name}", "labels": labels, "creationTimestamp": at(2)},
@@ -61,7 +60,6 @@ def first_line(result: Verdict) -> str:
 
 
 def waiting_line(*pods, job=None, **observed) -> str:
-    """Return the first line of the message about a waiting gang."""
     result = verdict(job or gang(), *pods, **observed)
     assert result.phase.value == "WAITING_FOR_RESOURCES", result
     return first_line(result)

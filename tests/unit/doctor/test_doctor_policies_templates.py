@@ -102,7 +102,6 @@ def tainted(name: str, *taints: dict[str, str]) -> dict[str, Any]:
 
 
 def find_remedy(*objects: dict[str, Any]) -> str:
-    """Return the remedy for a pod that requests a GPU on these nodes."""
     (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
     (violation,) = check.judge(facts({Subject.NODES: objects}, task=role(requests={GPU: "1"})))
     return violation.remedy

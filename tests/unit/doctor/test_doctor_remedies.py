@@ -52,7 +52,6 @@ def remedy_of(check: str) -> str:
 
 
 def commands(remedy: str) -> Iterator[list[str]]:
-    """Yield the words of each command, as a shell parses them."""
     assert subprocess.run(["bash", "-n", "-c", remedy], check=False).returncode == 0, remedy
     lexer = shlex.shlex(remedy, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True

@@ -37,13 +37,11 @@ def container(*args: str, name: str = "pytorch", env: Manifest | None = None, **
 
 
 def launched(pod: Manifest, **options: Any) -> list[Manifest]:
-    """Return the containers in the launch file of a pod."""
     options = {"code": Path("/code"), **options}
     return pod_launch.build_launch(pod, *PATHS, EmbeddedOptions(**options), MACHINE)["containers"]
 
 
 def only(one: Manifest, pod: Manifest | None = None, **options: Any) -> Manifest:
-    """Return the launch entry of this container in a pod."""
     pod = pod or replica()
     pod = {**pod, "spec": {**pod["spec"], "containers": [one]}}
     return launched(pod, **options)[-1]

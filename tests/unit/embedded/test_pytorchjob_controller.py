@@ -70,7 +70,6 @@ def conditions(step):
 
 
 def list_actions(step):
-    """Return the actions of a pass that creates nothing, as text."""
     assert all(isinstance(action, base.Delete) for action in step.actions)
     return [f"Delete{action.key.kind} {action.key.name}" for action in step.actions]
 

@@ -94,7 +94,6 @@ def test_job_without_nodes_is_complete_with_its_first_status():
 
 
 def build_failed_pod(code, seconds):
-    """Return a pod whose container ended `seconds` after `NOW`."""
     ended = {"exitCode": code, "finishedAt": format_time(NOW + timedelta(seconds=seconds))}
     statuses = [{"name": "node", "state": {"terminated": ended}}]
     metadata = {"name": "p", "finalizers": [TRACKING]}

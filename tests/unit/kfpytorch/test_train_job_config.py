@@ -21,7 +21,6 @@ TOKEN = {"ACCESS_TOKEN": "x"}
 
 
 def find_problems(**fields: Any) -> dict[str, str]:
-    """Return the remedies for an invalid config by field and value."""
     with pytest.raises(ConfigError) as caught:
         kf.Elastic(**{"nnodes": 2, "train_job": JAX, **fields})
     return dict(problem.rsplit(": ", 1) for problem in caught.value.problems)

@@ -103,7 +103,6 @@ ARGUMENTS = {
 
 @given(st.lists(st.sampled_from([*ARGUMENTS]), max_size=40))
 def test_each_error_is_followed_by_a_pause(happens):
-    """Check that a pause follows each error, and that a watch starts at a received version."""
     course = a_course(ALWAYS)
     for what in happens:
         getattr(course, what)(*ARGUMENTS[what])

@@ -156,7 +156,6 @@ def created(at):
 @pytest.mark.parametrize("more", [{}, {"continue": "x"}], ids=["last", "more"])
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_truncated_list_is_malformed_and_not_shorter(count, more):
-    """Read a list that a proxy truncates without an error."""
     items = [{"metadata": {"name": f"p{number}"}, "status": {"phase": "Running"}} for number in range(count)]
     # Encoding and media type follow the list. An API server leaves both empty.
     unsaid = field(3, BYTES, b"") + field(4, BYTES, b"")
@@ -187,7 +186,6 @@ def test_bookmark_has_only_a_version():
 
 
 def test_equal_parts_of_pods_are_shared():
-    """Check that thousands of pods share equal parts."""
     status = {
         "startTime": "2026-01-01T00:00:00Z",
         "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],

@@ -8,8 +8,6 @@ from backend_plugin.shell.cluster import ObjectName
 
 
 class RecordingSink:
-    """A sink that records its calls."""
-
     def __init__(self):
         self.calls = []
 

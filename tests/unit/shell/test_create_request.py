@@ -93,7 +93,6 @@ class Logs:
 
 
 def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
-    """Return the last lines of this number of workers."""
     pods = [Pod(name=f"j-worker-{at}", role="worker", index=at) for at in range(number)]
 
     async def read() -> list[Sequence[str]]:
@@ -120,8 +119,6 @@ def test_log_of_one_replica_and_each_line_have_a_size_limit() -> None:
 
 
 class Looks:
-    """A cluster without gang capabilities."""
-
     def __init__(self) -> None:
         self.namespaces: list[str] = []
 

@@ -88,7 +88,6 @@ def test_oldest_waiting_job_was_never_placed() -> None:
 
 
 def measured(metrics: Metrics) -> tuple[float, float]:
-    """Return the sums of the measured waits and starts."""
     return metrics.job_wait._sum.get(), metrics.job_start._sum.get()
 
 

@@ -204,7 +204,6 @@ async def slow_to_end(ended: list[str], name: str) -> None:
 
 
 async def cancel_after_start(life: "asyncio.Task[None]") -> None:
-    """Cancel a group of tasks; none of them remains."""
     await asyncio.sleep(0.01)
     life.cancel()
     await asyncio.wait([life])

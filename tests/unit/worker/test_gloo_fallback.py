@@ -29,7 +29,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 
 
 def devices() -> dict[str, str]:
-    """Return the backend of each kind of device."""
     return dict(part.split(":") for part in str(distributed.get_backend_config()).split(","))
 
 

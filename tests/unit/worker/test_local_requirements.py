@@ -20,7 +20,6 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def load(**sources: Any) -> Path:
-    """Load a data set or a model, and return the directory that its variable contains."""
     [directory] = load_sources(SimpleNamespace(train_job=TrainJob(**sources))).values()
     return Path(directory)
 

@@ -29,7 +29,6 @@ ON_ANOTHER = "rank 1 failed on another node, with exit code 3"
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Return a function that puts a shell script on the PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -43,7 +42,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory with the keys of a job."""
     folder = tmp_path / "keys"
     folder.mkdir()
     (folder / "id_rsa").write_text("private")

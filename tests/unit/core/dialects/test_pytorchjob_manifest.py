@@ -19,7 +19,6 @@ def test_job_larger_than_the_size_limit_is_rejected():
 
 
 def build_pod(pod):
-    """Return the pod spec of a master in the manifest."""
     draft = JobDraft(metadata={}, pods={ReplicaRole.MASTER: pod})
     built = manifest.build(decoded({"masterReplicas": {}}), draft)
     return built["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]

@@ -41,7 +41,6 @@ OTHER_NODE["metadata"]["labels"]["kfpytorch.flyte.org/first-index"] = "1"
 
 
 def derive(job, *pods, **more) -> list[tuple[str, str, float | None]]:
-    """Return the type, reason and time of each condition."""
     found = observe(job, *pods, **more).job
     return [
         (each.type, each.reason, None if each.since is None else (each.since - BEGAN).total_seconds())
@@ -201,7 +200,6 @@ def test_event_and_error_file_of_a_removed_mpi_pod_belong_to_its_node(pod, node)
 
 
 def build_started_job(start: float | None, *conditions):
-    """Build a job with a recorded start."""
     job = build_job(*conditions, max_restarts=2)
     if start is not None:
         job["metadata"]["annotations"][ANNOTATION] = at(start)
@@ -232,7 +230,6 @@ def test_deadline_counts_from_the_recorded_start(job, now, is_over):
 
 
 def find_start(job, *pods, rules: JudgingContext = RULES) -> str | None:
-    """Return the start that must be recorded."""
     observed = observe(job, *pods)
     patch = build_start_patch(observed.job, rules, lambda: observed)
     return None if patch is None else patch["metadata"]["annotations"][ANNOTATION]

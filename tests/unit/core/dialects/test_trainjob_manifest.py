@@ -240,7 +240,6 @@ def test_other_characters_are_kept():
 
 
 def plan_with_variable(text: str):
-    """Return the environment of a node whose task sets a variable."""
     container = {"name": "primary", "env": [{"name": "TEXT", "value": text}]}
     template = {"podTemplate": {"spec": {"containers": [container]}}}
     return get_environment({**REPLICAS, "kfpytorch": {"master": template, "worker": template}})

@@ -19,7 +19,6 @@ SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.a
 
 @pytest.fixture(scope="module", autouse=True)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Create the environment of an image."""
     root = create_environment(tmp_path_factory.mktemp("image"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IMAGE_PROGRAMS", str(root / "bin"))
@@ -27,7 +26,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def install(folder: Path, packages: list[str], *command: str) -> subprocess.CompletedProcess[str]:
-    """Run the arguments of a container as its image does."""
     container = with_packages({"args": [*command]}, packages, "")
     variables = {
         **os.environ,

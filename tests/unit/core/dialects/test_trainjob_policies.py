@@ -184,12 +184,10 @@ def plan_job(custom=trainjobs.REPLICAS, **part):
 
 
 def reject_job(custom=trainjobs.REPLICAS, **part) -> dict[str, str]:
-    """Return the value of each rejected field."""
     return {each.field: each.value for each in reject(plan_job, custom, **part)}
 
 
 def reject_options(**options) -> dict[str, str]:
-    """Return the value of each rejected field of a task with these options of a TrainJob."""
     custom = {**trainjobs.REPLICAS, "kfpytorch": {"trainJob": options}}
     return {each.field: each.value for each in reject(trainjobs.plan_train_job, custom)}
 

@@ -33,13 +33,11 @@ def plan_train_job(custom, found: Capabilities = NOTHING, **fields) -> Plan:
 
 
 def get_jobset(planned: Plan):
-    """Return the spec of the JobSet in the runtime of a planned job."""
     (runtime,) = planned.prerequisites
     return runtime["spec"]["template"]["spec"]
 
 
 def get_train_job_options(job):
-    """Return the options in the annotation of a planned job."""
     return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
 
 
@@ -99,5 +97,4 @@ def build_workload(*conditions, **spec):
 
 
 def observe(job, *pods, **more) -> Observed:
-    """Return the observed state with the derived conditions."""
     return read_observed({"job": job, "pods": [*pods], **more})

@@ -88,11 +88,9 @@ def request(template, section=None, *known, run: Attempt = RUN) -> PodRequest:
 
 
 def pod(template, section=None, *known, run: Attempt = RUN, group: ReplicaGroup = WORKER):
-    """Return the pod template of one group."""
     (made,), _ = build_pod_templates(request(template, section, *known, run=run), [group])
     return made
 
 
 def refused(*args, **kwargs) -> list[tuple[str, str]]:
-    """Return the problems of an invalid task as field and value."""
     return [(problem.field, problem.value) for problem in reject(pod, *args, **kwargs)]

@@ -48,7 +48,6 @@ def refused(ganging, found: Capabilities = NOTHING, **fields) -> list[str]:
 
 
 def describe_plan(made: Plan) -> tuple[str, str]:
-    """Return the scheduler of the pods and the queue of the job."""
     job = made.manifests[0]
     labels = job["metadata"]["labels"]
     scheduler = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
