@@ -52,14 +52,10 @@ def _find_event_termination(
         return None
     # The operator writes 0xbeef if it has not found an exit code.
     known = Cause.SYSTEM_ERROR if code == 0xBEEF else terminations.CONTAINER_REASONS.get(event.reason)
+    replica, stopped = error_parser.parse_replica_name(pod), terminations.decode_signal(code) == SIGTERM
     what = f"{event.reason}, " if event.reason in terminations.CONTAINER_REASONS else ""
     return ReplicaTermination(
-        failure=terminations.build_exit_code_failure(
-            error_parser.parse_replica_name(pod),
-            code,
-            event.at,
-            stopped=terminations.decode_signal(code) == SIGTERM,
-        ),
+        failure=terminations.build_exit_code_failure(replica, code, event.at, stopped=stopped),
         cause=known or terminations.classify_exit_code(code, exit_codes),
         summary=f"{what}{terminations.format_exit(code)}",
         pod=pod,
@@ -81,10 +77,9 @@ def _find_pod_removal(event: Event, *, launcher: bool) -> ReplicaTermination | N
     cause = _TAKEN.get(event.reason)
     if cause is None or event.message.startswith("Cancelling deletion"):
         return None
+    replica = error_parser.parse_replica_name(event.name, launcher=launcher)
     return ReplicaTermination(
-        failure=terminations.build_exit_code_failure(
-            error_parser.parse_replica_name(event.name, launcher=launcher), 0, event.at
-        ),
+        failure=terminations.build_exit_code_failure(replica, 0, event.at),
         cause=cause,
         summary=f"{event.reason}: {event.message}" if event.message else event.reason,
         pod=event.name,

@@ -128,19 +128,17 @@ POD_TIME_RESOLUTION: Final = timedelta(seconds=1)
 
 
 def _get_writer_state(file: ErrorFile, pod: Pod) -> _WriterState:
-    ended = pod.termination
+    ended, has_succeeded = pod.termination, pod.phase == "Succeeded"
     if not _has_restarted_since(file, pod):
         return _WriterState.FAILED
-    if pod.deleted is None and ended is None and pod.phase in ("Pending", "Running"):
-        return _WriterState.RESTARTED
-    return _WriterState.RECOVERED if _has_completed_work(pod, ended) else _WriterState.FAILED
-
-
-def _has_completed_work(pod: Pod, ended: ContainerTermination | None) -> bool:
     if pod.deleted is not None:
         # A worker that exits with 0 because its pod is deleted has not completed its work.
-        return pod.phase == "Succeeded" and has_ended_by(ended, pod.deleted)
-    return pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0)
+        has_succeeded = has_succeeded and has_ended_by(ended, pod.deleted)
+    elif ended is not None:
+        has_succeeded = has_succeeded or ended.exit_code == 0
+    elif pod.phase in ("Pending", "Running"):
+        return _WriterState.RESTARTED
+    return _WriterState.RECOVERED if has_succeeded else _WriterState.FAILED
 
 
 def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:

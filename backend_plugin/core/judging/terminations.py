@@ -114,18 +114,18 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
         pod = structs.replace(pod, disrupted=None)
     at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
+    stopped = _is_stopped(pod, ended)
+    # The cluster reports a reason for the failure of the pod, or no container has failed.
+    is_reported = pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS
     return ReplicaTermination(
-        failure=build_exit_code_failure(
-            pod.replica, ended.exit_code or 0, at, stopped=_is_stopped(pod, ended)
-        ),
+        failure=build_exit_code_failure(pod.replica, ended.exit_code or 0, at, stopped=stopped),
         cause=cause,
         summary=_format_summary(pod, container, ended),
         detail=ended.message,
         pod=pod.name,
         at=at,
         ordered=can_follow_deletion(ended.finished, pod.deleted),
-        explained=_is_reported(pod, container, ended)
-        and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
+        explained=bool(is_reported) and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
 
 
@@ -144,11 +144,6 @@ def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
 def can_follow_deletion(at: datetime | None, deleted: datetime | None) -> bool:
     """True if the pod was deleted, and `at` may be later than its deletion."""
     return deleted is not None and (at is None or at >= deleted)
-
-
-def _is_reported(pod: Pod, container: Container | None, ended: ContainerTermination) -> bool:
-    """True if the cluster reports a reason for the failure of the pod, or no container has failed."""
-    return bool(pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS)
 
 
 def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:

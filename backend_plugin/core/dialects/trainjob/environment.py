@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backend_plugin.core.dialects.trainjob.resource import INDEX, LAUNCHER, PORT, ROLE, build_master_address
+from backend_plugin.core.dialects.trainjob.resource import INDEX, LAUNCHER, PORT, ROLE, build_host_name
 from backend_plugin.core.errors import Problem
 from backend_plugin.core.job import ElasticPolicy, ReplicaGroup, TrainingJob
 from backend_plugin.core.protojson import build_problem
@@ -23,7 +23,8 @@ _RESERVED: Final = frozenset({
 
 def build_environment(job: TrainingJob, group: ReplicaGroup, name: str) -> list[Manifest]:
     """Return the environment variables of a node's containers; `name` is the name of the job."""
-    address = build_master_address(name, LAUNCHER if job.framework == MPI else ROLE)
+    # The DNS name of the first node, which is published before the node is ready.
+    address = f"{build_host_name(name, LAUNCHER if job.framework == MPI else ROLE, 0)}.{name}"
     values = {"PYTHONUNBUFFERED": "1", **{PATH_VARIABLES[kind]: PATHS[kind] for kind in job.sources}}
     if job.elastic is not None:
         values |= _build_rendezvous(job.elastic, group, name, address)

@@ -152,14 +152,6 @@ def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
     return {"volumeClaimPolicies": [policy]}
 
 
-def build_annotations(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the field `annotations` of the JobSet: those that a gang scheduler needs for the initializers.
-
-    The result is {} if the job has no initializers, or if the scheduler needs none.
-    """
-    return omit_empty({"annotations": draft.jobset_annotations}) if job.sources else {}
-
-
 def build_dependencies(job: TrainingJob) -> Manifest:
     """Return `dependsOn`, by which the nodes start only after all initializers have completed."""
     needed = [{"name": resource.INITIALIZERS[kind], "status": "Complete"} for kind in job.sources]

@@ -121,6 +121,7 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
     name = get_text(metadata, "name")
     labels = names.build_identity_labels(job.run.output_prefix)
     annotations = omit_empty({"annotations": _build_job_annotations(job, draft)})
+    of_jobset = draft.jobset_annotations if job.sources else {}
     pod = _build_pod_template(job, draft)
     runtime: Manifest = {
         **resource.RUNTIME.type_meta,
@@ -132,7 +133,7 @@ def build_runtime(job: TrainingJob, draft: JobDraft) -> tuple[Manifest, ...]:
         "spec": {
             "mlPolicy": {"numNodes": group.replicas, **mpi.build_policy(job, group)},
             "template": {
-                "metadata": {"labels": labels, **initializers.build_annotations(job, draft)},
+                "metadata": {"labels": labels, **omit_empty({"annotations": of_jobset})},
                 "spec": {
                     "failurePolicy": policies.build_failure_policy(job, _count_restarts(job, group)),
                     "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},

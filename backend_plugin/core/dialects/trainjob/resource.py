@@ -89,11 +89,6 @@ def build_pod_name(job: Job, role: str, index: int) -> str:
     return build_host_name(job.name, role, index - 1) if index else build_host_name(job.name, LAUNCHER, 0)
 
 
-def build_master_address(job: str, role: str = ROLE) -> str:
-    """Return the DNS name of the first node, which is published before the node is ready."""
-    return f"{build_host_name(job, role, 0)}.{job}"
-
-
 def find_trainer(spec: Manifest) -> Manifest:
     """Return the training container of a pod spec, or {}."""
     containers = get_mappings(spec, "containers")
