@@ -20,7 +20,7 @@ from backend_plugin.shell import server_file
 from backend_plugin.shell.capabilities_cache import CapabilitySource
 from backend_plugin.shell.cluster import Cluster
 from backend_plugin.shell.node_service import NodeOperations
-from backend_plugin.shell.orphan_finder import Executions
+from backend_plugin.shell.orphan_finder import FlyteCluster
 from backend_plugin.shell.settings import ClusterKind, EmbeddedSettings, ServerSettings
 from backend_plugin.shell.watch_status import WatchStatus
 
@@ -38,8 +38,8 @@ class OpenedCluster:
     platform: Settings
     nodes: NodeOperations | None = None
     """The nodes of an embedded cluster, which commands can change; None for a Kubernetes cluster."""
-    executions: Executions | None = None
-    """Access to Flyte's workflow objects; None for an embedded cluster."""
+    flyte: FlyteCluster | None = None
+    """The cluster, if it contains Flyte's workflow objects; None for an embedded cluster."""
     capabilities: CapabilitySource | None = None
     """Reads the capabilities for gangs; None for an embedded cluster."""
     watch_status: WatchStatus | None = None
@@ -63,7 +63,7 @@ async def open_cluster(stack: AsyncExitStack, configuration: Configuration) -> O
         return OpenedCluster(
             cluster=kubernetes,
             platform=platform,
-            executions=kubernetes,
+            flyte=kubernetes,
             capabilities=kubernetes.discovery,
             watch_status=kubernetes.watch_status,
             now=kubernetes.clock.get_current_time,

@@ -101,7 +101,6 @@ async def _collect_orphans(
     try:
         finder = OrphanFinder(
             cluster=cluster,
-            executions=cluster,
             allowed=Allowlist(
                 prefixes=OutputPrefixes(settings.output_prefixes),
                 namespaces=settings.namespaces,

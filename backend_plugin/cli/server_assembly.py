@@ -185,9 +185,9 @@ def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) ->
 def _create_orphan_collector(
     here: OpenedCluster, allowed: Allowlist, metrics: Metrics, settings: ServerSettings
 ) -> OrphanCollector | None:
-    if here.executions is None:
+    if here.flyte is None:
         return None
-    finder = OrphanFinder(cluster=here.cluster, executions=here.executions, allowed=allowed, now=here.now)
+    finder = OrphanFinder(cluster=here.flyte, allowed=allowed, now=here.now)
     return OrphanCollector(finder, metrics, settings.kubernetes.orphan_scan_interval)
 
 

@@ -240,11 +240,11 @@ class KubernetesCluster:
         return await self._owners.find_owner(namespace, execution)
 
     async def lookup_workflow(self, namespace: str, execution: str) -> OwnerReference | None:
-        """Return the FlyteWorkflow of an execution; see `Executions.lookup_workflow`."""
+        """Return the FlyteWorkflow of an execution; see `FlyteCluster.lookup_workflow`."""
         return await self._owners.lookup_workflow(namespace, execution)
 
     async def list_jobs(self) -> Sequence[Job]:
-        """Return all jobs; see `Executions.list_jobs`."""
+        """Return all jobs; see `FlyteCluster.list_jobs`."""
         return await self._lister.list_jobs()
 
     def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:

@@ -17,8 +17,8 @@ LEAST_AGE: Final = timedelta(hours=1)
 """Younger jobs, and jobs that ended more recently, are kept, because users may inspect them."""
 
 
-class Executions(Protocol):
-    """The interface with which an orphan scan lists jobs and looks up the workflows of their executions."""
+class FlyteCluster(Cluster, Protocol):
+    """A cluster that also contains the workflow objects of Flyte executions."""
 
     async def list_jobs(self) -> Sequence[Job]:
         """List all jobs of this backend from the API server, not a cache; raises `ClusterUnavailable`."""
@@ -60,9 +60,7 @@ class OrphanScan:
 class OrphanFinder:
     """Finds and deletes orphans: jobs whose Flyte execution is gone."""
 
-    cluster: Cluster
-    executions: Executions
-    """Lists the jobs of `cluster`, and looks up Flyte's workflow objects in it."""
+    cluster: FlyteCluster
     allowed: Allowlist
     """The namespaces that this server serves."""
     now: Callable[[], datetime]
@@ -78,10 +76,10 @@ class OrphanFinder:
         owned: list[tuple[OrphanCandidate, OwnerReference]] = []
         unclear: dict[str, int] = {}
         for (namespace, execution), candidates in self._group_by_execution(
-            await self.executions.list_jobs()
+            await self.cluster.list_jobs()
         ).items():
             try:
-                owner = await self.executions.lookup_workflow(namespace, execution)
+                owner = await self.cluster.lookup_workflow(namespace, execution)
             except ClusterUnavailable as trouble:
                 unclear[str(trouble)] = unclear.get(str(trouble), 0) + len(candidates)
                 continue

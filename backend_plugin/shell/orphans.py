@@ -81,7 +81,7 @@ class OrphanCollector:
             return
         suspect = OrphanCandidate(job=job, run=run)
         try:
-            owner = await self._finder.executions.lookup_workflow(job.namespace, run.execution)
+            owner = await self._finder.cluster.lookup_workflow(job.namespace, run.execution)
         except ClusterUnavailable as trouble:
             log.debug("cannot determine where its execution is: %s", trouble, extra=suspect.log_fields)
             return  # Retried at the next request.

@@ -17,7 +17,7 @@ from backend_plugin.shell.cluster import Cluster, LogLine, LogRequest, build_pod
 from backend_plugin.shell.judge import Judge
 
 _PHASES: Final = {phase: TaskExecution.Phase.Value(phase.value) for phase in Phase}
-_FORMATS: Final = {name: TaskLog.MessageFormat.Value(name) for name in TaskLog.MessageFormat.keys()}  # noqa: SIM118
+_FORMATS: Final = dict(TaskLog.MessageFormat.items())
 _MAX_LINES: Final = 1_000
 _DEFAULT_LINES: Final = 100
 _LINE_BYTES: Final = 64 * 2**10

@@ -35,7 +35,6 @@ async def orphanage(server, tmp_path, *namespaces, **settings):
     async with opened(options(server, tmp_path, request_timeout=1.0, **settings)) as cluster:
         yield OrphanFinder(
             cluster=cluster,
-            executions=cluster,
             allowed=Allowlist(prefixes=OutputPrefixes(["s3://*"]), namespaces=namespaces or ("*",)),
             now=lambda: datetime.now(timezone.utc),
         )
