@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from builders import a_run, a_template
@@ -12,7 +11,6 @@ from rig.api import Manifest
 
 from backend_plugin.core import settings
 from backend_plugin.doctor import fact_collector, run_checks, task_planner
-from backend_plugin.doctor.check import Finding
 from backend_plugin.doctor.fact_collector import DoctorRequest
 from backend_plugin.kube.options import KubernetesOptions
 from broken_clusters import cluster_changes
@@ -36,11 +34,11 @@ class Break:
     It can yield more arguments for `build_request`, and a `kubeconfig` that replaces the default.
     """
 
-    def __str__(self) -> str:
+    def __str__(self):
         return ",".join(self.finds)
 
     @contextlib.contextmanager
-    def broken(self, on: BreakCase) -> Iterator[tuple[Path, DoctorRequest]]:
+    def broken(self, on):
         """Break the cluster. Yield a kubeconfig for it and the doctor's input."""
         with contextlib.ExitStack() as undo:
             for manifest in self.there(on.namespace):
@@ -51,11 +49,11 @@ class Break:
 
 
 def build_request(
-    namespace: str,
-    custom: Mapping[str, Any] | None = None,
-    platform: Mapping[str, Any] | None = None,
-    **fields: Any,
-) -> DoctorRequest:
+    namespace,
+    custom=None,
+    platform=None,
+    **fields,
+):
     """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
 
     `platform` has Flyte's plugin settings, and `fields` further fields of `DoctorRequest`. Of these,
@@ -73,6 +71,6 @@ def build_request(
     )
 
 
-def list_findings(kubeconfig: Path, request: DoctorRequest) -> Sequence[Finding]:
+def list_findings(kubeconfig, request):
     options = KubernetesOptions(kubeconfig=str(kubeconfig))
     return run_checks.list_findings(asyncio.run(fact_collector.collect_facts(options, request)))

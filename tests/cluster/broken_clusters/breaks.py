@@ -4,12 +4,10 @@ Together they contain each kind of facts that the doctor reads from a cluster. `
 tests has a case for each check. The last row deletes the CRD and all jobs.
 """
 
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
 
 from rig import fake_nodes, operator, policies
-from rig.api import Manifest, build_manifest
+from rig.api import build_manifest
 
 from broken_clusters import cluster_changes
 from broken_clusters.break_case import Break
@@ -46,25 +44,25 @@ _MISSING = {
 }
 
 
-def local_queue(namespace: str) -> Manifest:
+def local_queue(namespace):
     spec = {"clusterQueue": "all"}
     return build_manifest("kueue.x-k8s.io/v1beta1", "LocalQueue", "team", namespace, spec=spec)
 
 
-def cluster_queue() -> Manifest:
+def cluster_queue():
     """Return a queue that covers only CPUs."""
     amounts = [{"name": "cpu", "nominalQuota": "8"}]
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": amounts}]}
     return build_manifest("kueue.x-k8s.io/v1beta1", "ClusterQueue", "all", spec={"resourceGroups": [group]})
 
 
-def workers(count: int, cpu: str) -> Mapping[str, Any]:
+def workers(count, cpu):
     amounts = [{"name": "CPU", "value": cpu}]
     container = {"image": "image:1", "args": ["true"], "resources": {"requests": amounts, "limits": amounts}}
     return {"custom": {"workerReplicas": {"replicas": count}}, "template": {"container": container}}
 
 
-def connector() -> Manifest:
+def connector():
     """Return the Deployment of a connector whose service account has no rights."""
     there = deployment("flyte-kfpytorch", FLYTE, "example.org/kfpytorch-backend:1.0.0")
     labels = {"app.kubernetes.io/name": "kfpytorch-backend", "app.kubernetes.io/version": "1.0.0"}

@@ -1,15 +1,13 @@
 """Context managers that break a cluster and repair it again, for changes other than additional objects."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rig import operator, policies
-from rig.api import Manifest, build_manifest, path_of
+from rig.api import build_manifest, path_of
 from rig.control_plane import ControlPlane
 from rig.proxy import Proxy
 from rig.stores import S3
@@ -29,7 +27,7 @@ class BreakCase:
 
 
 @contextlib.contextmanager
-def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
+def with_object(plane, manifest):
     """Create or replace an object. On exit, delete it or restore the object that it replaced."""
     path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
     before = plane.admin.get(path)
@@ -49,7 +47,7 @@ def with_object(plane: ControlPlane, manifest: Manifest) -> Iterator[None]:
             _put_back(plane, path, before)
 
 
-def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
+def _put_back(plane, path, before):
     """Restore an object that was changed or deleted."""
     metadata = {key: value for key, value in before["metadata"].items() if key not in _OWN}
     if now := plane.admin.get(path):
@@ -63,14 +61,14 @@ def _put_back(plane: ControlPlane, path: str, before: Manifest) -> None:
 
 
 @contextlib.contextmanager
-def ahead(on: BreakCase) -> Iterator[Mapping[str, Any]]:
+def ahead(on):
     with Proxy(on.plane) as proxy:
         proxy.skew = timedelta(minutes=3)
         yield {"kubeconfig": on.plane.kubeconfig(server=proxy.url)}
 
 
 @contextlib.contextmanager
-def without_object(plane: ControlPlane, path: str) -> Iterator[None]:
+def without_object(plane, path):
     before = plane.admin.get_existing(path)
     plane.admin.delete(path)
     try:
@@ -80,7 +78,7 @@ def without_object(plane: ControlPlane, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_kind(on: BreakCase) -> Iterator[None]:
+def without_kind(on):
     on.plane.admin.delete(_CRD)
     on.plane.admin.wait_until_gone(_CRD)
     try:
@@ -89,7 +87,7 @@ def without_kind(on: BreakCase) -> Iterator[None]:
         on.plane.crds(operator.crds())
 
 
-def away(namespace: str) -> Manifest:
+def away(namespace):
     """Return a webhook configuration with an endpoint that refuses connections."""
     hook = {
         "name": "away.example.org",
@@ -103,18 +101,18 @@ def away(namespace: str) -> Manifest:
     return build_manifest(policies.VERSION, "ValidatingWebhookConfiguration", name, webhooks=[hook])
 
 
-def refusing(namespace: str, kind: tuple[str, str]) -> Sequence[Manifest]:
+def refusing(namespace, kind):
     """Return an admission policy that rejects all objects with the label of our jobs."""
     return policies.refuse(f"refuse-{namespace}-{kind[1]}", namespace, kind, f"!({_OURS})", "not here")
 
 
-def altering(namespace: str, kind: tuple[str, str], path: str, value: str) -> Sequence[Manifest]:
+def altering(namespace, kind, path, value):
     """Return an admission policy that adds `value` at `path` to all objects with the label of our jobs."""
     patch = f'op: "add", path: "{path}", value: {value}'
     return policies.alter(f"alter-{namespace}-{kind[1]}", namespace, kind, patch, _OURS)
 
 
-def kueues_webhook(namespace: str) -> Sequence[Manifest]:
+def kueues_webhook(namespace):
     """Return a policy that suspends jobs with a queue name, as Kueue's PyTorchJob integration does."""
     patch = 'op: "add", path: "/spec/runPolicy", value: {"suspend": true}'
     queued = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"
@@ -122,11 +120,11 @@ def kueues_webhook(namespace: str) -> Sequence[Manifest]:
     return policies.alter(f"queue-{namespace}", namespace, ("kubeflow.org", "pytorchjobs"), patch, condition)
 
 
-def s3(**environment: str) -> Callable[[BreakCase], contextlib.AbstractContextManager[Mapping[str, Any]]]:
+def s3(**environment):
     """Start an S3 server for the outputs. `environment` overrides the client settings."""
 
     @contextlib.contextmanager
-    def around(on: BreakCase) -> Iterator[Mapping[str, Any]]:
+    def around(on):
         folder = on.folder / "s3"
         folder.mkdir()
         with S3(folder) as store, pytest.MonkeyPatch.context() as patch:

@@ -1,23 +1,20 @@
 """A cluster without problems: a real API server and operator, and the objects of the other components."""
 
 import copy
-from collections.abc import Mapping
-from typing import Any
 
 import yaml
 from propeller.wire import CONNECTOR
-from rig.api import Manifest, build_manifest
-from rig.control_plane import ControlPlane
+from rig.api import build_manifest
 
 
-def deployment(name: str, namespace: str, image: str) -> Manifest:
+def deployment(name, namespace, image):
     labels = {"app": name}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
     return build_manifest("apps/v1", "Deployment", name, namespace, spec=spec)
 
 
-def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster") -> Manifest:
+def kind(group, version, name, plural, scope="Cluster"):
     """Return the CRD of another project, with a schema that accepts any spec and status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
@@ -37,31 +34,29 @@ def kind(group: str, version: str, name: str, plural: str, scope: str = "Cluster
     )
 
 
-def policy(name: str, namespace: str, **spec: Any) -> Manifest:
+def policy(name, namespace, **spec):
     fields = {"podSelector": {}, **spec}
     return build_manifest("networking.k8s.io/v1", "NetworkPolicy", name, namespace, spec=fields)
 
 
-def quota(namespace: str, **hard: str) -> Manifest:
+def quota(namespace, **hard):
     status = {"hard": hard, "used": dict.fromkeys(hard, "0")}
     return build_manifest("v1", "ResourceQuota", "team", namespace, spec={"hard": hard}, status=status)
 
 
-def limit_range(namespace: str, **limits: Any) -> Manifest:
+def limit_range(namespace, **limits):
     spec = {"limits": [{"type": "Container", **limits}]}
     return build_manifest("v1", "LimitRange", "most", namespace, spec=spec)
 
 
-def pod_template(
-    namespace: str, name: str, spec: Mapping[str, Any] | None = None, **metadata: Mapping[str, str]
-) -> Manifest:
+def pod_template(namespace, name, spec=None, **metadata):
     """Return a PodTemplate; `metadata` has the labels and annotations of its pods."""
     container = {"name": "default", "image": "nothing:1"}
     template = {"metadata": metadata, "spec": {"containers": [container], **(spec or {})}}
     return build_manifest("v1", "PodTemplate", name, namespace, template=template)
 
 
-def endpoints(service: str, namespace: str, *, ready: bool = True, **labels: str) -> Manifest:
+def endpoints(service, namespace, *, ready=True, **labels):
     fields = {"kubernetes.io/service-name": service, **labels}
     one = {"addresses": ["10.1.0.7"], "conditions": {"ready": ready}}
     return build_manifest(
@@ -76,7 +71,7 @@ def endpoints(service: str, namespace: str, *, ready: bool = True, **labels: str
     )
 
 
-def service(name: str, namespace: str, port: int, **labels: str) -> Manifest:
+def service(name, namespace, port, **labels):
     ports = [{"name": "main", "port": port}]
     return build_manifest(
         "v1", "Service", name, namespace, labels=labels, spec={"clusterIP": "None", "ports": ports}
@@ -106,7 +101,7 @@ PROPELLER = {
 }
 
 
-def make(plane: ControlPlane) -> None:
+def make(plane):
     plane.namespace(FLYTE)
     for manifest in (
         configuration(PROPELLER),
@@ -124,16 +119,16 @@ def make(plane: ControlPlane) -> None:
         node(plane, name)
 
 
-def configuration(settings: Mapping[str, Any]) -> Manifest:
+def configuration(settings):
     """Return the ConfigMap of Flyte, as its chart writes it."""
     return build_manifest(
         "v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(settings))}
     )
 
 
-def changed(*path: str, to: Any) -> Manifest:
+def changed(*path, to):
     """Return the configuration of Flyte with another value at `path`."""
-    settings: Any = copy.deepcopy(dict(PROPELLER))
+    settings = copy.deepcopy(dict(PROPELLER))
     part = settings
     for key in path[:-1]:
         part = part[key]
@@ -141,7 +136,7 @@ def changed(*path: str, to: Any) -> Manifest:
     return configuration(settings)
 
 
-def node(plane: ControlPlane, name: str) -> None:
+def node(plane, name):
     """Create a ready node with eight GPUs, and write the status that its kubelet would write."""
     labels = {"kubernetes.io/hostname": name, **LABELS}
     amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: "8"}

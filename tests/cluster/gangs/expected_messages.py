@@ -6,10 +6,9 @@ remedies and the text of the schedulers, which follow in the next lines.
 """
 
 import re
-from collections.abc import Mapping
 
 
-def is_message_of_event(reported: str, event: str, platform: str) -> bool:
+def is_message_of_event(reported, event, platform):
     """True if `reported` begins with the expected text of an event on a platform."""
     by_platform = TOLD[event]
     parts = by_platform[platform if platform in by_platform else ""].split("…")
@@ -23,21 +22,21 @@ _CORDONED = (
 )
 
 
-def _wait(lacks: int, place: str, asked: int, free: int) -> str:
+def _wait(lacks, place, asked, free):
     return f"waiting for {lacks} nvidia.com/gpu in {place}: {asked} requested, {free} free"
 
 
-def _coscheduled(lacks: int, asked: int, free: int) -> Mapping[str, str]:
+def _coscheduled(lacks, asked, free):
     message = f"WAITING_FOR_RESOURCES {_wait(lacks, 'the cluster', asked, free)}… (0 of 5 replicas ready)\n"
     return {"coscheduling-backend": message, "coscheduling-operator": message}
 
 
-def _kueue(lacks: int, asked: int, free: int, queue: str = "team") -> str:
+def _kueue(lacks, asked, free, queue="team"):
     waiting = _wait(lacks, f"queue {queue}", asked, free)
     return f"WAITING_FOR_RESOURCES {waiting}; next in its queue {_HELD}\n"
 
 
-def _yunikorn(lacks: int | str, asked: int, held: int | str, replicas: int = 5) -> str:
+def _yunikorn(lacks, asked, held, replicas=5):
     return (
         f"WAITING_FOR_RESOURCES waiting for {lacks} nvidia.com/gpu…{asked} requested, {held} held…"
         f" (0 of {replicas} replicas ready)\n"

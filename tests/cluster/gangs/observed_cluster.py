@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,33 +55,33 @@ class ObservedCluster:
     _current: dict[str, Report] = field(default_factory=dict)  # The last report about each object by uid.
     _earlier: list[Report] = field(default_factory=list)
 
-    def start(self) -> None:
+    def start(self):
         for path in (pods(NAMESPACE), *([WORKLOADS] if self.has_workloads else [])):
             threading.Thread(target=self._watch, args=(path,), daemon=True).start()
 
-    def record(self) -> Snapshot:
+    def record(self):
         with self._lock:
             self._record()
             return self.history[-1]
 
-    def iter_period(self, first: float, last: float) -> Iterator[Snapshot]:
+    def iter_period(self, first, last):
         """Yield the snapshots of a period, and the last one before it."""
         begin = bisect_left(self.history, first, key=lambda each: each.at)
         end = bisect_right(self.history, last, key=lambda each: each.at)
         yield from self.history[max(0, begin - 1) : end]
 
-    def list_reports(self) -> Sequence[Report]:
+    def list_reports(self):
         with self._lock:
             return [*self._earlier, *self._current.values()]
 
-    def _watch(self, path: str) -> None:
+    def _watch(self, path):
         with contextlib.suppress(httpx.HTTPError):  # The cluster has ended.
             for event in self.api.watch(path, timeoutSeconds=str(self.seconds)):
                 with self._lock:
                     self._apply(event["object"], is_deleted=event["type"] == "DELETED")
                     self._record()
 
-    def _apply(self, found: Mapping[str, Any], *, is_deleted: bool) -> None:
+    def _apply(self, found, *, is_deleted):
         uid, now = found["metadata"]["uid"], time.time()
         if is_deleted:
             self._pods.pop(uid, None)
@@ -96,7 +96,7 @@ class ObservedCluster:
         if message:
             self._current[uid] = Report(job=_find_job(found), message=message, first=now)
 
-    def _record(self) -> None:
+    def _record(self):
         bound = [
             each
             for each in self._pods.values()
@@ -110,20 +110,20 @@ class ObservedCluster:
         self.history.append(Snapshot(at=time.time(), held=held, placed=placed, bound=names))
 
 
-def _find_job(found: Mapping[str, Any]) -> str:
+def _find_job(found):
     """Return the name of the job of a pod, a placeholder pod or a Workload."""
     labels = found["metadata"].get("labels", {})
     owners = (each["name"] for each in found["metadata"].get("ownerReferences", ()))
     return str(labels.get(_JOB) or labels.get(APPLICATION) or next(owners, ""))
 
 
-def _find_message(found: Mapping[str, Any]) -> str:
+def _find_message(found):
     """Return the message of the scheduler about a pod that has no node, or about a Workload without quota."""
-    conditions: Iterable[Mapping[str, Any]] = found.get("status", {}).get("conditions", ())
+    conditions = found.get("status", {}).get("conditions", ())
     refused = (each for each in conditions if each["type"] in ("PodScheduled", "QuotaReserved"))
     return str(next((each.get("message", "") for each in refused if each["status"] == "False"), ""))
 
 
-def _count_gpus(pod: Mapping[str, Any]) -> int:
+def _count_gpus(pod):
     requests = (each.get("resources", {}).get("requests", {}) for each in pod["spec"]["containers"])
     return sum(int(each.get(GPU, 0)) for each in requests)

@@ -6,7 +6,6 @@ tries again. The server must show the number of a report that is still present.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rig.caller import CallerAttempt
@@ -67,7 +66,7 @@ class NumberComparison:
     counts_all: bool  # True if the queue of the platform counts all replicas of an elastic job.
     compared: Counter[str] = field(default_factory=Counter)  # The number of compared numbers by kind.
 
-    def iter_violations(self, claim: Claim) -> Iterator[tuple[str, str]]:
+    def iter_violations(self, claim):
         """Yield the kind of each wrong number of a claim, and a description."""
         for found in _AMOUNTS.finditer(claim.message):
             yield from self._compare_amounts(claim, found)
@@ -77,7 +76,7 @@ class NumberComparison:
             counts = {int(one) for text in self._list_reports(claim) for one in _REPORTED_NODES.findall(text)}
             yield from self._check("lacking nodes", int(found["lack"]), counts)
 
-    def _compare_amounts(self, claim: Claim, found: "re.Match[str]") -> Iterator[tuple[str, str]]:
+    def _compare_amounts(self, claim, found):
         is_quota = found["place"] != "the cluster" and self.counts_all
         # YuniKorn reports the request of one pod, also for the replicas that a gang may lack.
         replicas = 1 if found["replica"] else claim.job.replicas if is_quota else claim.job.fewest
@@ -92,12 +91,12 @@ class NumberComparison:
             shortages = {each for text in self._list_reports(claim) for each in _read_shortages(text)}
             yield from self._check("lacking", lacks, shortages)
 
-    def _check(self, what: str, reported: int, observed: set[int]) -> Iterator[tuple[str, str]]:
+    def _check(self, what, reported, observed):
         self.compared[what] += 1
         if reported not in observed:
             yield f"number of {what}", f"{reported} is not in {sorted(observed)}"
 
-    def _list_reports(self, claim: Claim) -> Sequence[str]:
+    def _list_reports(self, claim):
         """Return the messages about the job that were present at the time of the claim."""
         return [
             each.message
@@ -106,7 +105,7 @@ class NumberComparison:
         ]
 
 
-def _read_shortages(message: str) -> set[int]:
+def _read_shortages(message):
     """Return the numbers of missing GPUs in the message of coscheduling or Kueue."""
     return {
         int(found["more"] or int(found["gap"]) * 10 ** int(found["scale"]))

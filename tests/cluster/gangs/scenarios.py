@@ -2,15 +2,13 @@
 
 import re
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from rig import fake_nodes
 from rig.api import build_manifest, jobs, pods
-from rig.caller import CallerAttempt, Shape
+from rig.caller import Shape
 from rig.process import wait_for, wait_until
 
-from gangs.scene import EVENTS, GROUPS, QUEUES, Scene
+from gangs.scene import EVENTS, GROUPS, QUEUES
 from gangs.scheduler_clusters import GPU, HIGH, LOW, NAMESPACE, OURS, PLATFORMS
 
 MEMBERS = 5
@@ -20,21 +18,21 @@ SMALL = 3
 _PATIENCE = 4
 
 
-def asking(workers: int = MEMBERS - 1, **gang: Any) -> Shape:
+def asking(workers=MEMBERS - 1, **gang):
     return Shape(workers=workers, gpus=2, custom={"kfpytorch": {"gang": gang}})
 
 
-def _gpus(count: int) -> Mapping[str, Any]:
+def _gpus(count):
     return {"limits": [{"name": "GPU", "value": str(count)}]}
 
 
-def running(scene: Scene, shape: Shape = GANG) -> CallerAttempt:
+def running(scene, shape=GANG):
     attempt = scene.create(shape)
     scene.until_told(attempt, "RUNNING")
     return attempt
 
 
-def waiting(scene: Scene, first: Shape, shape: Shape, event: str, replicas: int = MEMBERS) -> CallerAttempt:
+def waiting(scene, first, shape, event, replicas=MEMBERS):
     """Run a job, and a second one that waits with the message of an event until the first has ended."""
     before = running(scene, first)
     attempt = scene.create(shape)
@@ -45,7 +43,7 @@ def waiting(scene: Scene, first: Shape, shape: Shape, event: str, replicas: int 
     return attempt
 
 
-def grouped(scene: Scene) -> None:
+def grouped(scene):
     """The PodGroup is owned by the job and has the requests of the gang. It is deleted when the job ends.
 
     A PodGroup of our server that is deleted earlier is created again.
@@ -65,7 +63,7 @@ def grouped(scene: Scene) -> None:
     wait_for(scene.groups, lambda groups: not groups)
 
 
-def jobs_take_turns(scene: Scene) -> None:
+def jobs_take_turns(scene):
     """The first of two gangs runs. The other waits without bound pods, and runs when the first has ended."""
     both = scene.create(GANG), scene.create(GANG)
     wait_for(lambda: [*map(scene.placed, both)], lambda placed: MEMBERS in placed)
@@ -81,7 +79,7 @@ def jobs_take_turns(scene: Scene) -> None:
     wait_for(scene.reserving, lambda names: not names)
 
 
-def unequal(scene: Scene) -> None:
+def unequal(scene):
     """A gang with one GPU for the master and three per worker needs 13; it waits while only 12 are free."""
     custom = {
         "masterReplicas": {"replicas": 1, "resources": _gpus(1)},
@@ -92,7 +90,7 @@ def unequal(scene: Scene) -> None:
     assert asked == ["1", "3", "3", "3", "3"]
 
 
-def sidecars(scene: Scene) -> None:
+def sidecars(scene):
     """The placeholders of a gang match its pods, whose native sidecars request more than the trainers."""
     attempt = scene.create(Shape(workers=MEMBERS - 1, gpus=2, sidecar_cpu="3"))
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
@@ -109,7 +107,7 @@ ELASTIC = Shape(
 )
 
 
-def elastic(scene: Scene) -> None:
+def elastic(scene):
     """An elastic gang starts with its minimum of two replicas. A third one fits; the others join later."""
     first = running(scene)
     attempt = scene.create(ELASTIC)
@@ -120,24 +118,24 @@ def elastic(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 
-def elastic_counts_all(scene: Scene) -> None:
+def elastic_counts_all(scene):
     """A queue of whole jobs counts all five replicas of an elastic gang, not only its minimum."""
     waiting(scene, GANG, ELASTIC, "behind")
 
 
-def queue_limit(scene: Scene) -> None:
+def queue_limit(scene):
     """A queue with eight GPUs runs one job of six. A second one waits, although ten GPUs are free."""
     shape = asking(SMALL - 1, queue=scene.platform.smaller)
     waiting(scene, shape, shape, "limit", replicas=SMALL)
 
 
-def queue_never(scene: Scene) -> None:
+def queue_never(scene):
     """Messages for a gang that exceeds its queue, and for a queue that does not exist."""
     scene.hears(scene.create(asking(queue=scene.platform.smaller)), "never")
     scene.hears(scene.create(asking(queue=f"{scene.platform.smaller}-not")), "unknown")
 
 
-def quota(scene: Scene) -> None:
+def quota(scene):
     """A quota of four pods lets four pods of a gang of five be created, and none of them is bound."""
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/pods"
     spec = {"hard": {"pods": "4"}}
@@ -149,7 +147,7 @@ def quota(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 
-def priority(scene: Scene) -> None:
+def priority(scene):
     """A job with higher priority starts before an older one with lower priority, and does not preempt."""
     first = running(scene, asking(priorityClassName=LOW))
     low = scene.create(asking(priorityClassName=LOW))
@@ -163,7 +161,7 @@ def priority(scene: Scene) -> None:
     assert scene.placed(low) == 0
 
 
-def preemption(scene: Scene) -> None:
+def preemption(scene):
     """A job with higher priority preempts a running one, which stays RUNNING in Flyte and resumes later."""
     with scene.watched():
         low = running(scene, asking(priorityClassName=LOW))
@@ -183,7 +181,7 @@ def preemption(scene: Scene) -> None:
     assert (len(scene.turns(low)), scene.turns(high)) == (2, [])
 
 
-def queue_stopped(scene: Scene) -> None:
+def queue_stopped(scene):
     """Draining a queue makes its running job wait again. New jobs in it or in a stopped queue wait, too."""
     attempt = running(scene)
     path = f"{QUEUES}/clusterqueues/team"
@@ -204,7 +202,7 @@ def queue_stopped(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
-def queue_timeout(scene: Scene) -> None:
+def queue_timeout(scene):
     """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
     running(scene)
     attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
@@ -221,7 +219,7 @@ PERSISTENT = Shape(
 )
 
 
-def lost_place(scene: Scene) -> None:
+def lost_place(scene):
     """The room of a lost replica goes to a waiting gang, and comes back when that gang is aborted."""
     attempt = running(scene, PERSISTENT)
     other = scene.create(GANG)
@@ -237,7 +235,7 @@ def lost_place(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
-def places_timeout(scene: Scene) -> None:
+def places_timeout(scene):
     """A gang with some placeholders times out if it does not get the others: it fails and releases them.
 
     A replica that is lost in the meantime gets a place again, whoever had its place before.
@@ -252,7 +250,7 @@ def places_timeout(scene: Scene) -> None:
         hasty.until_told(first, "RUNNING", "5 of 5 replicas ready")
 
 
-def lost_member(scene: Scene) -> None:
+def lost_member(scene):
     """A lost replica for which no node is open waits; the job stays RUNNING in Flyte."""
     attempt = running(scene, PERSISTENT)
     # Timestamps have whole seconds: a replacement in the second of the start would look like a first pod.
@@ -267,7 +265,7 @@ def lost_member(scene: Scene) -> None:
     scene.until_turned(attempt, "WaitingForResources", "Resumed")
 
 
-def admitted(scene: Scene) -> None:
+def admitted(scene):
     """A job that its queue has admitted waits for resources while no node is open."""
     with fake_nodes.cordoned(scene.plane):
         attempt = scene.create(GANG)
@@ -276,26 +274,26 @@ def admitted(scene: Scene) -> None:
     scene.until_told(attempt, "RUNNING", "5 of 5 replicas ready")
 
 
-def selected(scene: Scene) -> None:
+def selected(scene):
     """The scheduler that `auto` detects is used."""
     first = running(scene)
     scene.until_told(first, "RUNNING", "5 of 5 replicas ready")
     assert (scene.ganged(first), scene.scheduler(first)) == OURS[scene.platform.name]
 
 
-def _lose_one(scene: Scene, attempt: CallerAttempt) -> None:
+def _lose_one(scene, attempt):
     lost = scene.pods(attempt)[2]
     path = pods(NAMESPACE, lost["metadata"]["name"])
     scene.plane.admin.delete(path)
     wait_until(lambda: _is_another(scene, path, lost))
 
 
-def _is_another(scene: Scene, path: str, lost: Mapping[str, Any]) -> bool:
+def _is_another(scene, path, lost):
     found = scene.plane.admin.get(path)
     return found is not None and found["metadata"]["uid"] != lost["metadata"]["uid"]
 
 
-def abort(scene: Scene) -> None:
+def abort(scene):
     """An aborted job in the queue leaves nothing and does not affect the running job."""
     first = running(scene)
     attempt = scene.create(GANG)
@@ -307,7 +305,7 @@ def abort(scene: Scene) -> None:
     assert scene.placed(first) == MEMBERS
 
 
-def second_attempt(scene: Scene) -> None:
+def second_attempt(scene):
     """The attempt after a failed one is a separate gang, and gets its room immediately."""
     attempt = running(scene)
     for pod in scene.pods(attempt):

@@ -5,9 +5,8 @@ of them.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rig import backend, fake_nodes, kueue, operator, policies, scheduling, yunikorn
@@ -47,12 +46,12 @@ class Platform:
     shows: Sequence[dict[str, Any]] = ()  # Objects of the cluster by which the scheduler is detected.
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self):
         """The section `plugins.k8s` of the settings."""
         return {"kfpytorch": {"gang": dict(self.gang)}}
 
     @property
-    def name(self) -> str:
+    def name(self):
         """The name of the platform in the table of messages."""
         if self.like:
             return self.like
@@ -60,7 +59,7 @@ class Platform:
         return "-".join([*parts, "kueue"] if "local-queue" in self.gang else parts)
 
 
-def deployment(*flags: str) -> Sequence[dict[str, Any]]:
+def deployment(*flags):
     """Return a Deployment with these flags of the operator, which is really a process of this machine."""
     labels = {"control-plane": "kubeflow-training-operator"}
     container = {"name": operator.MODULE, "image": "image:1", "command": ["/manager"], "args": list(flags)}
@@ -69,7 +68,7 @@ def deployment(*flags: str) -> Sequence[dict[str, Any]]:
     return [build_manifest("apps/v1", "Deployment", operator.MODULE, operator.NAMESPACE, spec=spec)]
 
 
-def yunikorns_webhook(namespace: str) -> Sequence[dict[str, Any]]:
+def yunikorns_webhook(namespace):
     """Return a policy that sets the scheduler of pods that name none, as YuniKorn's webhook does."""
     patch = f'op: "replace", path: "/spec/schedulerName", value: "{yunikorn.NAME}"'
     condition = f"object.spec.schedulerName == '{_SILENT}'"
@@ -119,9 +118,7 @@ PLATFORMS = {
 
 
 @contextlib.contextmanager
-def with_installation(
-    plane: ControlPlane, objects: Sequence[dict[str, Any]], namespace: str
-) -> Iterator[None]:
+def with_installation(plane, objects, namespace):
     """Create the objects by which a scheduler is detected, and wait until policies are in force."""
     with plane.admin.having(*objects):
         wanted = (
@@ -140,7 +137,7 @@ class Ground:
     operator: Process
 
     @contextlib.contextmanager
-    def grouping(self) -> Iterator[None]:
+    def grouping(self):
         """Restart the operator so that it creates a PodGroup for every job; undo this on exit."""
         self.operator.stop()
         self.operator.command.append(GANGED)
@@ -160,19 +157,19 @@ class Grounds:
     twelve.
     """
 
-    def __init__(self, folder: Path, nodes: int = 4, gpus: int = 4) -> None:
+    def __init__(self, folder, nodes=4, gpus=4):
         self._folder = folder
         self._size = nodes, gpus
         self._stack = contextlib.ExitStack()
-        self._started: dict[str, Ground] = {}
+        self._started = {}
 
-    def __enter__(self) -> "Grounds":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stack.close()
 
-    def __getitem__(self, name: str) -> Ground:
+    def __getitem__(self, name):
         if name not in self._started:
             self._stack.close()
             self._started.clear()
@@ -181,7 +178,7 @@ class Grounds:
 
 
 @contextlib.contextmanager
-def started(name: str, folder: Path, nodes: int, gpus: int) -> Iterator[Ground]:
+def started(name, folder, nodes, gpus):
     with ControlPlane(folder, Options(api_server=MUTATING)) as plane:
         process = operator.start(plane)
         fake_nodes.start(plane, nodes, {GPU: str(gpus)})
@@ -193,7 +190,7 @@ def started(name: str, folder: Path, nodes: int, gpus: int) -> Iterator[Ground]:
         yield Ground(plane=plane, operator=process)
 
 
-def _yunikorn(plane: ControlPlane, _: int) -> None:
+def _yunikorn(plane, _):
     fifo = {"application.sort.policy": "fifo"}
     limit = {"max": {GPU: str(LIMIT)}}
     queues = [
@@ -203,7 +200,7 @@ def _yunikorn(plane: ControlPlane, _: int) -> None:
     yunikorn.start(plane, queues, "root.team")
 
 
-def _kueue(plane: ControlPlane, all_gpus: int) -> None:
+def _kueue(plane, all_gpus):
     scheduling.start(plane)
     kueue.start(plane)
     for name, gpus in (("team", all_gpus), ("smaller", LIMIT)):

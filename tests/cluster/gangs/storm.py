@@ -7,14 +7,13 @@ of waiting messages are compared at the end; see `reported_numbers`.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from rig.caller import Shape
 from rig.process import wait_until
 
-from gangs.observed_cluster import ObservedCluster, Snapshot
+from gangs.observed_cluster import ObservedCluster
 from gangs.reported_numbers import Claim, Job, NumberComparison
 from gangs.scene import Scene
 
@@ -50,12 +49,12 @@ class Storm:
     _state: tuple[frozenset[str], int] = (frozenset(), 0)
     """The bound pods, and the number of observed phases."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self._cluster = ObservedCluster(
             api=self.scene.plane.admin, has_workloads=self.counts_all, seconds=2 * _ALL_SECONDS
         )
 
-    def run(self) -> Sequence[str]:
+    def run(self):
         self._cluster.start()
         start = self._changed = time.time()
         due = sorted(start + self.random.uniform(0, 36) for _ in range(JOBS))
@@ -80,7 +79,7 @@ class Storm:
 
     # ---- jobs
 
-    def _create(self) -> None:
+    def _create(self):
         random = self.random
         replicas, gpus = random.randint(1, 4), random.choice((1, 2, 4, 8))
         elastic = random.random() < 0.25
@@ -109,7 +108,7 @@ class Storm:
             )
         )
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job):
         """Order the end of a job if its time has come."""
         now = time.time()
         if job.end == "deleted":
@@ -128,7 +127,7 @@ class Storm:
 
     # ---- polls
 
-    def _poll(self) -> None:
+    def _poll(self):
         for job in self.jobs:
             if not job.ended:
                 self._observe(job)
@@ -141,7 +140,7 @@ class Storm:
         for job in self.jobs:
             self._check_placed(job, now)
 
-    def _observe(self, job: Job) -> None:
+    def _observe(self, job):
         response = self.scene.caller.get(job.attempt)
         before = job.phases[-1] if job.phases else ""
         job.message = response.message
@@ -160,7 +159,7 @@ class Storm:
         if response.phase == "WAITING_FOR_RESOURCES":
             self.claims.append(Claim(job, time.time(), response.message))
 
-    def _check_placed(self, job: Job, now: Snapshot) -> None:
+    def _check_placed(self, job, now):
         placed = now.placed.get(job.attempt.job, 0)
         if job.ended:
             if placed and now.at - job.ended > _AFTERWARDS:
@@ -174,10 +173,10 @@ class Storm:
         if now.at - job.partly > _PARTLY:
             self._report("placed in part", job, f"{placed} of {job.fewest}")
 
-    def _await_empty(self) -> None:
-        left: list[str] = []
+    def _await_empty(self):
+        left = []
 
-        def is_empty() -> bool:
+        def is_empty():
             left[:] = [*self._cluster.history[-1].held, *self.scene.reserving()]
             return not left
 
@@ -186,13 +185,13 @@ class Storm:
         except AssertionError:
             self.violations["left at the end"] = ", ".join(left)
 
-    def _report(self, kind: str, job: Job, description: str) -> None:
+    def _report(self, kind, job, description):
         shape = f"{job.fewest}:{job.replicas} replicas of {job.gpus} GPUs, to be {job.end}"
         self.violations.setdefault(
             kind, f"{job.attempt.job} ({shape}; {', '.join(job.phases)}): {description}\n{job.message}"
         )
 
-    def _compare_numbers(self) -> None:
+    def _compare_numbers(self):
         """Report the numbers of waiting messages that no report of a scheduler explains."""
         numbers = NumberComparison(cluster=self._cluster, counts_all=self.counts_all, compared=self.compared)
         for claim in self.claims:
@@ -209,6 +208,6 @@ _ELASTIC = {
 }
 
 
-def _is_step_back(before: str, phase: str) -> bool:
+def _is_step_back(before, phase):
     """True if a job that waited is queued again, or if one that ran has not ended and does not run."""
     return phase == "QUEUED" or (before == "RUNNING" and phase not in _OVER)

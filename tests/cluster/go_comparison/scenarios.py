@@ -7,19 +7,16 @@ its outputs are real.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import training_tasks
-from flytekit.core.base_task import PythonTask
 from rig import kubelet
 from rig.api import Api, Manifest, pods
 from rig.fake_nodes import BY_HAND, RUN
 from rig.process import run_command, wait_until
-
-from go_comparison.platforms import Pair, Run, Sides
 
 Act: TypeAlias = Callable[[Api, Manifest], None]
 _HERE = Path(__file__).parents[1]
@@ -30,13 +27,13 @@ _PATIENCE = 120
 _SILENCE = 12
 
 
-def _play_acts(runs: Iterable[Run], acts: Mapping[str, Act], is_enough: Callable[[], bool]) -> None:
+def _play_acts(runs, acts, is_enough):
     """Apply the act of its role to every new pod of these executions, until `is_enough` returns True."""
-    started: set[str] = set()
+    started = set()
     with ThreadPoolExecutor() as pool:
-        acting: list[Future[None]] = []
+        acting = []
 
-        def is_done() -> bool:
+        def is_done():
             for run in runs:
                 for pod in run.pods():
                     role, uid = pod["metadata"]["labels"][_ROLE], pod["metadata"]["uid"]
@@ -50,7 +47,7 @@ def _play_acts(runs: Iterable[Run], acts: Mapping[str, Act], is_enough: Callable
         each.result()
 
 
-def runs_later(api: Api, pod: Manifest) -> None:
+def runs_later(api, pod):
     """Let the pod run in a later second than that in which its job was created.
 
     Flyte's own plugin compares the whole seconds of conditions, and otherwise never reports RUNNING.
@@ -59,7 +56,7 @@ def runs_later(api: Api, pod: Manifest) -> None:
     kubelet.run(api, pod)
 
 
-def runs_its_program(api: Api, pod: Manifest) -> None:
+def runs_its_program(api, pod):
     """Run the program of the pod, and let the pod end with its exit code."""
     kubelet.run(api, pod)
     container = pod["spec"]["containers"][0]
@@ -69,13 +66,13 @@ def runs_its_program(api: Api, pod: Manifest) -> None:
     kubelet.end(api, pod, ended.returncode)
 
 
-def is_killed_for_its_memory(api: Api, pod: Manifest) -> None:
+def is_killed_for_its_memory(api, pod):
     kubelet.run(api, pod)
     time.sleep(_LIFE)
     kubelet.end(api, pod, 137, "OOMKilled")
 
 
-def is_preempted(api: Api, pod: Manifest) -> None:
+def is_preempted(api, pod):
     """Let the pod run for a while, and preempt it: set its DisruptionTarget condition and delete it."""
     kubelet.run(api, pod)
     time.sleep(_LIFE)
@@ -91,29 +88,27 @@ def is_preempted(api: Api, pod: Manifest) -> None:
     api.delete(pods(metadata["namespace"], metadata["name"]))
 
 
-def has_no_image(api: Api, pod: Manifest) -> None:
+def has_no_image(api, pod):
     """Let the pod wait in ImagePullBackOff."""
     image = pod["spec"]["containers"][0]["image"]
     waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
     kubelet.write(api, pod, {"waiting": waiting}, phase="Pending", startTime=kubelet.format_now())
 
 
-def _environment(pod: Manifest, container: Manifest) -> Mapping[str, str]:
+def _environment(pod, container):
     """Return the environment of a container. Every reference to the downward API gets the pod name."""
     name = pod["metadata"]["name"]
     return {one["name"]: one.get("value", "" if "valueFrom" not in one else name) for one in container["env"]}
 
 
-def _play(
-    task: PythonTask, acts: Mapping[str, Act], *, has_silence: bool = False, **inputs: Any
-) -> Callable[[Sides], Pair]:
+def _play(task, acts, *, has_silence=False, **inputs):
     """Return a scenario in which the pods of each role perform an act.
 
     If `has_silence` is true, wait until our execution has ended, and then abort theirs if it reports no end
     for a while.
     """
 
-    def run(sides: Sides) -> Pair:
+    def run(sides):
         pair = sides.start(task, {BY_HAND: "yes"}, **inputs)
         if has_silence:
             _play_acts(pair, acts, _silence(lambda: pair.ours.has_ended))
@@ -124,16 +119,16 @@ def _play(
     return run
 
 
-def _while_master_runs(act: Act) -> Mapping[str, Act]:
+def _while_master_runs(act):
     return {"master": kubelet.run, "worker": act}
 
 
-def _finds_no_node(sides: Sides) -> Pair:
+def _finds_no_node(sides):
     pair = sides.start(training_tasks.asks_too_much, {})
     return _aborted(pair, _silence(lambda: "WAITING_FOR_RESOURCES" in pair.ours.phases()))
 
 
-def _is_aborted(sides: Sides) -> Pair:
+def _is_aborted(sides):
     pair = sides.start(training_tasks.says_nothing, {BY_HAND: "yes"})
     acts = dict.fromkeys(("master", "worker"), runs_later)
     _play_acts(pair, acts, lambda: all("RUNNING" in run.phases() for run in pair))
@@ -164,11 +159,11 @@ SCENARIOS = {
 """The scenarios by name. Each starts two executions and returns when both have ended or are aborted."""
 
 
-def _silence(after: Callable[[], bool]) -> Callable[[], bool]:
+def _silence(after):
     """Return a condition that is true a while after `after` becomes true."""
-    began: list[float] = []
+    began = []
 
-    def is_over() -> bool:
+    def is_over():
         if not began and after():
             began.append(time.monotonic())
         return bool(began) and time.monotonic() - began[0] > _SILENCE
@@ -176,13 +171,13 @@ def _silence(after: Callable[[], bool]) -> Callable[[], bool]:
     return is_over
 
 
-def _wait_for_end(pair: Pair) -> Pair:
+def _wait_for_end(pair):
     for run in pair:
         run.wait_until(lambda run=run: run.has_ended)
     return pair
 
 
-def _aborted(pair: Pair, when: Callable[[], bool]) -> Pair:
+def _aborted(pair, when):
     """Abort each execution that has not ended when `when` becomes true. Wait until its objects are gone."""
     for run in pair:
         run.wait_until(when)

@@ -2,13 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 
-from rig.audit import Call
 from rig.control_plane import BACKEND, PROPELLER
 from rig.images import REPOSITORY
-
-from go_comparison.platforms import Pair, Run
 
 _NAMES = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
 # Keep the end of a traceback, which contains the error.
@@ -16,7 +12,7 @@ _LONGEST = 260
 _NOT_TOLD = {"QUEUED"}
 
 
-def page(pairs: Mapping[str, Pair], calls: Sequence[Call]) -> str:
+def page(pairs, calls):
     """Return the tables of messages and of cost, and the requests of our server that concern no task."""
     others = Counter(each.verb for each in calls if each.user == BACKEND and not each.name)
     besides = ", ".join(f"{count} {verb}" for verb, count in sorted(others.items()))
@@ -28,14 +24,14 @@ def page(pairs: Mapping[str, Pair], calls: Sequence[Call]) -> str:
     )
 
 
-def _words(pairs: Mapping[str, Pair]) -> Iterator[str]:
+def _words(pairs):
     yield "| what happens | Flyte's own plugin | ours |"
     yield "|---|---|---|"
     for what, pair in pairs.items():
         yield "| " + " | ".join([what, *map(_format_record, pair)]) + " |"
 
 
-def _format_record(run: Run) -> str:
+def _format_record(run):
     """Return the phases with their times and messages."""
     # Every task has these phases.
     news = [each for each in run.shown if each.phase not in _NOT_TOLD]
@@ -46,7 +42,7 @@ def _format_record(run: Run) -> str:
     return "<br>".join(cells) or "nothing"
 
 
-def _shortened(message: str) -> str:
+def _shortened(message):
     text = " ".join(
         _NAMES.sub("JOB", message.replace(f"{REPOSITORY}/", ""))
         .replace("|", "\\|")
@@ -56,7 +52,7 @@ def _shortened(message: str) -> str:
     return text if len(text) <= _LONGEST else "… " + text[-_LONGEST:]
 
 
-def _figures(pairs: Mapping[str, Pair]) -> Iterator[str]:
+def _figures(pairs):
     yield "| what happens | until the last phase | API calls | pods that run on | attempts |"
     yield "|---|---|---|---|---|"
     for what, (theirs, ours) in pairs.items():
@@ -73,11 +69,11 @@ def _figures(pairs: Mapping[str, Pair]) -> Iterator[str]:
         yield "| " + " | ".join([what, *cells]) + " |"
 
 
-def _seconds(run: Run) -> str:
+def _seconds(run):
     if run.took is not None:
         return f"{run.took:.1f} s"
     return "none" if run.gone_after is None else f"none (gone {run.gone_after:.1f} s after the abort)"
 
 
-def _ratio(theirs: float | None, ours: float | None) -> str:
+def _ratio(theirs, ours):
     return f" ({ours / theirs:.2f})" if theirs and ours else ""
