@@ -7,15 +7,7 @@ from pathlib import Path
 
 from flytekit import PodTemplate, Resources, task
 from flytekit.exceptions.user import FlyteRecoverableException
-from kubernetes.client import (
-    V1Affinity,
-    V1Container,
-    V1LabelSelector,
-    V1PodAffinityTerm,
-    V1PodAntiAffinity,
-    V1PodSpec,
-    V1Toleration,
-)
+from kubernetes import client
 
 from flytekitplugins.kfpytorch import Dataset, Elastic, Model, PyTorch, TrainJob, Worker
 
@@ -76,10 +68,10 @@ def reduces_until(stop_file: str) -> int:
     **TWO_NODES,
     pod_template=PodTemplate(
         primary_container_name="pytorch",
-        pod_spec=V1PodSpec(
-            containers=[V1Container(name="pytorch")],
+        pod_spec=client.V1PodSpec(
+            containers=[client.V1Container(name="pytorch")],
             tolerations=[
-                V1Toleration(
+                client.V1Toleration(
                     key=f"node.kubernetes.io/{key}",
                     operator="Exists",
                     effect="NoExecute",
@@ -97,15 +89,16 @@ def reduces_until_on_patient_pods(stop_file: str) -> int:
 
 def spread(name: str) -> PodTemplate:
     """Return a template for pods of which each node gets at most one."""
-    term = V1PodAffinityTerm(
-        topology_key="kubernetes.io/hostname", label_selector=V1LabelSelector(match_labels={"spread": name})
+    term = client.V1PodAffinityTerm(
+        topology_key="kubernetes.io/hostname",
+        label_selector=client.V1LabelSelector(match_labels={"spread": name}),
     )
-    apart = V1PodAntiAffinity(required_during_scheduling_ignored_during_execution=[term])
+    apart = client.V1PodAntiAffinity(required_during_scheduling_ignored_during_execution=[term])
     return PodTemplate(
         primary_container_name="main",
         labels={"spread": name},
-        pod_spec=V1PodSpec(
-            containers=[V1Container(name="main")], affinity=V1Affinity(pod_anti_affinity=apart)
+        pod_spec=client.V1PodSpec(
+            containers=[client.V1Container(name="main")], affinity=client.V1Affinity(pod_anti_affinity=apart)
         ),
     )
 

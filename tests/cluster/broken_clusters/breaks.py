@@ -9,27 +9,15 @@ from contextlib import nullcontext
 from rig import fake_nodes, operator, policies
 from rig.api import build_manifest
 
-from broken_clusters import cluster_changes
+from broken_clusters import cluster_changes, healthy
 from broken_clusters.break_case import Break
-from broken_clusters.healthy import (
-    FLYTE,
-    OPERATOR,
-    changed,
-    deployment,
-    endpoints,
-    kind,
-    limit_range,
-    pod_template,
-    policy,
-    quota,
-)
 
 _ROUTES = ("tasks", "task-plugins", "default-for-task-types")
-_COSCHEDULING = kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced")
+_COSCHEDULING = healthy.kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced")
 _KUEUE = [
-    kind("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues", "Namespaced"),
-    kind("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "clusterqueues"),
-    kind("kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses"),
+    healthy.kind("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues", "Namespaced"),
+    healthy.kind("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "clusterqueues"),
+    healthy.kind("kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses"),
 ]
 _HOOK = f"/apis/{policies.VERSION}/validatingwebhookconfigurations/{operator.HOOK}"
 _ACCOUNT = "/api/v1/namespaces/{}/serviceaccounts/default"
@@ -64,7 +52,7 @@ def workers(count, cpu):
 
 def connector():
     """Return the Deployment of a connector whose service account has no rights."""
-    there = deployment("flyte-kfpytorch", FLYTE, "example.org/kfpytorch-backend:1.0.0")
+    there = healthy.deployment("flyte-kfpytorch", healthy.FLYTE, "example.org/kfpytorch-backend:1.0.0")
     labels = {"app.kubernetes.io/name": "kfpytorch-backend", "app.kubernetes.io/version": "1.0.0"}
     status = {"replicas": 1, "availableReplicas": 1, "readyReplicas": 1}
     return {**there, "metadata": {**there["metadata"], "labels": labels}, "status": status}
@@ -82,7 +70,7 @@ BREAKS = (
             "gang-unused": "scheduler: coscheduling",
         },
         there=lambda _: [
-            {**OPERATOR, "status": {"availableReplicas": None, "readyReplicas": None}},
+            {**healthy.OPERATOR, "status": {"availableReplicas": None, "readyReplicas": None}},
             _COSCHEDULING,
         ],
     ),
@@ -144,9 +132,9 @@ BREAKS = (
             ),
         },
         there=lambda namespace: [
-            quota(namespace, **{"requests.cpu": "4"}),
-            limit_range(namespace, max={"cpu": "1500m"}),
-            pod_template(
+            healthy.quota(namespace, **{"requests.cpu": "4"}),
+            healthy.limit_range(namespace, max={"cpu": "1500m"}),
+            healthy.pod_template(
                 namespace, "gang-scheduling-template", labels={"scheduling.x-k8s.io/pod-group": "training"}
             ),
         ],
@@ -159,7 +147,7 @@ BREAKS = (
             "secret-missing": "kubectl create secret generic keys",
             "volume-claim-missing": "kind: PersistentVolumeClaim, metadata: {name: data",
         },
-        there=lambda namespace: [pod_template(namespace, "platform", _MISSING)],
+        there=lambda namespace: [healthy.pod_template(namespace, "platform", _MISSING)],
         platform={"default-pod-template-name": "platform"},
     ),
     Break(finds={"no-ready-node": "kubectl uncordon"}, around=lambda on: fake_nodes.cordoned(on.plane)),
@@ -171,10 +159,10 @@ BREAKS = (
             "flyte-route": "default-for-task-types: {pytorch: connector-service}",
         },
         there=lambda namespace: [
-            policy("deny", namespace, policyTypes=["Ingress"]),
-            endpoints("kube-dns", "kube-system", ready=False, **{"k8s-app": "kube-dns"}),
-            endpoints("kfpytorch-backend", FLYTE, ready=False),
-            changed(*_ROUTES, to=[{"pytorch": "pytorch"}]),
+            healthy.policy("deny", namespace, policyTypes=["Ingress"]),
+            healthy.endpoints("kube-dns", "kube-system", ready=False, **{"k8s-app": "kube-dns"}),
+            healthy.endpoints("kfpytorch-backend", healthy.FLYTE, ready=False),
+            healthy.changed(*_ROUTES, to=[{"pytorch": "pytorch"}]),
         ],
     ),
     Break(
