@@ -170,7 +170,6 @@ def test_server_runs_with_the_backend_extra_without_flytekit(tmp_path, wheel):
     environ = {name: text for name, text in os.environ.items() if not name.startswith("KFPYTORCH_")}
     serve = [command, "serve", "--port", "0", "--state-dir", state]
     with subprocess.Popen(serve, env=environ, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
         assert any('"ready"' in line for line in server.stderr)
         health = [command, "health", "--server", state]
         done = subprocess.run(health, check=True, env=environ, stdout=subprocess.PIPE, text=True)

@@ -40,7 +40,6 @@ def observing(plane, folder):
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as program,
     ):
-        assert program.stdout is not None
         try:
             yield program.stdout
         except StopIteration:

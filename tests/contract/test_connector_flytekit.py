@@ -1,7 +1,6 @@
 """Our connector in flytekit's own server, as a stock connector image starts it."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -13,16 +12,12 @@ import pytest
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
 from flyteidl.service.agent_pb2_grpc import AgentMetadataServiceStub, AsyncAgentServiceStub
+from server_process import ENVIRON
 from serving import build_creation, wait_until
 
 SERVER = Path(__file__).with_name("flytekit_server.py")
 MODULE = "backend_plugin.flytekit_connector"
 CATEGORY = admin.TaskCategory(name="pytorch", version=1)
-
-
-def environ(state, **variables):
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
-    return {**ours, "KFPYTORCH_STATE_DIR": str(state), **variables}
 
 
 def stop(process):
@@ -43,12 +38,12 @@ def stop(process):
 @contextmanager
 def hosted(state):
     command = [sys.executable, str(SERVER), MODULE]
-    env = environ(state, KFPYTORCH_ALLOW_UNAUTHENTICATED="true", KFPYTORCH_PORT="0")
+    settings = {"KFPYTORCH_ALLOW_UNAUTHENTICATED": "true", "KFPYTORCH_PORT": "0"}
+    env = {**ENVIRON, "KFPYTORCH_STATE_DIR": str(state), **settings}
     with (
         state.with_suffix(".log").open("w+") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=env) as process,
     ):
-        assert process.stdout is not None
         try:
             port = process.stdout.readline().strip()
             assert port, state.with_suffix(".log").read_text()
@@ -96,8 +91,10 @@ def test_stock_connector_runs_jobs_and_reports_their_phases(tmp_path):
 
 
 def test_connector_on_all_addresses_is_rejected_without_the_explicit_setting(tmp_path):
-    command, env = [sys.executable, "-c", f"import {MODULE}"], environ(tmp_path / "state")
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+    env = {**ENVIRON, "KFPYTORCH_STATE_DIR": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {MODULE}"], check=False, capture_output=True, text=True, env=env
+    )
     assert done.returncode == 1
     output = " ".join(done.stderr.split())  # flytekit wraps its output.
     assert "ConnectorUnavailable: pyflyte serve connector listens on all addresses" in output

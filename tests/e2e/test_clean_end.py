@@ -111,7 +111,6 @@ def test_eager_workflow_runs_its_tasks_on_all_ranks(pyflyte):
 
 def test_stopped_eager_workflow_leaves_no_process_or_file(pyflyte):
     started = pyflyte.start(EAGER, "flow", "--seconds", "100")
-    assert started.stdout is not None
     while "[r0] training" not in started.stdout.readline():
         assert started.poll() is None
     started.send_signal(signal.SIGINT)

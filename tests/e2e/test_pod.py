@@ -126,7 +126,6 @@ def test_error_file_contains_rank_replica_node_and_time(pyflyte):
 def test_stopped_pod_writes_no_outputs_and_no_error_file(pyflyte):
     pods = start(pyflyte, "elastic", "long")
     for pod in pods:
-        assert pod.process.stdout is not None
         while "rank" not in pod.process.stdout.readline():
             pass
     for pod in pods:
