@@ -305,7 +305,6 @@ def _counts(status: Manifest) -> Manifest:
 
 
 def pod_of(pod: Manifest, world: World) -> Manifest:
-    """Return the compared fields of a pod."""
     metadata, spec = pod["metadata"], pod["spec"]
     return {
         "name": metadata["name"],
@@ -340,7 +339,6 @@ def _ports(container: Manifest) -> list[list[Any]]:
 
 
 def service_of(service: Manifest, world: World) -> Manifest:
-    """Return the compared fields of a service."""
     metadata, spec = service["metadata"], service["spec"]
     return _sorted(
         {

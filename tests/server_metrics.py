@@ -29,8 +29,6 @@ def read_counts(counter: CounterMetric) -> dict[tuple[str, ...], float]:
 
 @dataclass
 class MetricsPage:
-    """The page at a port of this machine."""
-
     port: int
 
     def text(self) -> str:

@@ -149,7 +149,6 @@ def resolve(requirements):
 
 
 def link(installed, site):
-    """Link the files of a distribution into an environment."""
     for file in installed.files or ():
         target = site / file
         if ".." not in file.parts and file.suffix != ".pyc" and not target.exists():

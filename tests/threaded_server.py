@@ -47,7 +47,6 @@ class ThreadedServer:
         self._loop.close()
 
     def cut(self) -> None:
-        """Reset all connections."""
         self.run(self._cut())
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
@@ -93,6 +92,5 @@ class ThreadedServer:
 
 
 def abort(request: web.Request) -> None:
-    """Reset the connection of a request."""
     if request.transport is not None:
         request.transport.abort()

@@ -15,7 +15,6 @@ Manifest = dict[str, Any]
 
 
 def build_objects(nodes: int = 2) -> tuple[Manifest, Manifest]:
-    """Return a TrainJob and its TrainingRuntime."""
     custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": nodes - 1}}
     settings = read({"kfpytorch": {"dialect": "trainjob"}})
     planned = plan(a_template(custom), a_run(namespace=NAMESPACE), settings)

@@ -59,7 +59,6 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def build_manifests(kind, number, chance):
-    """Return a job and the objects that it requires."""
     nodes, restarts = chance.randint(1, 3), chance.randint(0, 2)
     worker = {"replicas": nodes, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
     custom = {"workerReplicas": worker}
@@ -307,8 +306,6 @@ async def choose_history(kind, number):
 
 
 class RealSide:
-    """One job in the cluster with the real controllers."""
-
     def __init__(self, plane, job):
         self.api = plane.admin
         self.kind, self.name = job["kind"], job["metadata"]["name"]

@@ -124,7 +124,6 @@ def test_repeated_drains_cost_no_attempt(cluster, propeller, folder):
 
 
 def count_restarts(cluster, execution):
-    """Return the number of restarts of the JobSet of an execution."""
     (job,) = list_owned(cluster.admin, TRAINJOBS, execution)
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{job['metadata']['name']}"
     return int(cluster.admin.get_existing(path)["status"].get("restarts", 0))

@@ -136,7 +136,6 @@ LOADERS = ("dataset-initializer-0", "model-initializer-0")
 
 
 def start_with_volume(plane, caller, **options):
-    """Create a volume, and a job of two nodes with these options."""
     attempt = caller.attempt()
     add_volume(plane.admin, attempt.execution, FOLDER)
     custom = trainer.build_options(**options)

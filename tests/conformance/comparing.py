@@ -33,8 +33,6 @@ TEXTS = {"labels", "annotations", "nodeSelector", "matchLabels"}
 
 @dataclass(frozen=True)
 class Found:
-    """A field in which the two jobs differ."""
-
     case: Json
     path: str
     theirs: Any

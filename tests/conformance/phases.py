@@ -42,8 +42,6 @@ def cases() -> Iterator[Json]:
 
 @dataclass(frozen=True)
 class GoPhase:
-    """The phases that both plugins derive from one job."""
-
     case: Json
     theirs: str  # The phase of the Go plugin, or the text of its error.
     ours: Json
@@ -54,7 +52,6 @@ class GoPhase:
 
     @property
     def true(self) -> set[str]:
-        """The types of the conditions with status True."""
         return {each["type"] for each in self.conditions if each["status"] == "True"}
 
     @property

@@ -130,7 +130,6 @@ async def send(channel: grpc.aio.Channel, method: str, data: bytes) -> tuple[str
 
 
 def all_kinds(size: int, meta: bytes) -> Iterator[Request]:
-    """Yield all creations, and all other requests for a job."""
     for _, data in creations(size):
         yield "CreateTask", data
     yield from build_job_requests(size, meta)

@@ -258,7 +258,6 @@ SIMPLE = {
 
 
 def read_tables():
-    """Return the types of the keys of each table on the page."""
     parts = re.split(r"^## (\w+)$", PAGE.read_text(), flags=re.MULTILINE)
     rows = re.compile(r"^\| `(\w+)` \| ([^|]+) \|", re.MULTILINE)
     return {name: dict(rows.findall(text)) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
@@ -268,7 +267,6 @@ TABLES = read_tables()
 
 
 def differences(value, kind, path=""):
-    """Yield where a value differs from its documented type."""
     if kind.endswith(" or null"):
         yield from () if value is None else differences(value, kind.removesuffix(" or null"), path)
     elif kind.startswith("list of "):

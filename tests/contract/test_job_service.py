@@ -15,7 +15,6 @@ from backend_plugin.shell import server_file
 
 @pytest.fixture
 def fresh():
-    """A server of its own for one test."""
     with serving_jobs() as served:
         yield served
 

@@ -142,8 +142,6 @@ OVER = grpc.StatusCode.FAILED_PRECONDITION  # A mutated prefix may equal that of
 
 @dataclass
 class Sender:
-    """Sends bytes and counts the results."""
-
     served: Served
     dice: Dice
     came_to: Counter[str] = field(default_factory=Counter)
@@ -187,7 +185,6 @@ class Sender:
         return admin.GetTaskResponse.FromString(answer).resource
 
     def forged(self, request):
-        """Return a mutated request, or one with a mutated reference."""
         if self.dice.random() < 0.5:
             return mutated(request, self.dice)
         ref = job_ref_pb2.JobRef.FromString(request.resource_meta)

@@ -72,7 +72,6 @@ class Pyflyte:
         return Ran(process.returncode, out, err)
 
     def processes(self):
-        """Return the running processes of all runs of this object."""
         entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [int(each.name) for each in entries if int(each.name) != os.getpid() and self._is_ours(each)]
 

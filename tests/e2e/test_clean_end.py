@@ -29,7 +29,6 @@ def start(pyflyte, seed):
 
 
 def wait_for_ranks(pyflyte):
-    """Wait until all ranks run, and return their process ids."""
     deadline = time.monotonic() + 40
     while len(found := [path for path in pyflyte.home.iterdir() if path.name.isdigit()]) < RANKS:
         assert time.monotonic() < deadline, f"only {len(found)} ranks started"

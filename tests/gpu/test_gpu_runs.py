@@ -18,7 +18,6 @@ TASKS = Path(__file__).with_name("gpu_tasks.py")
 
 
 def call(pyflyte, name, **env):
-    """Run a task, and require that it succeeds."""
     ran = pyflyte.run(TASKS, name, timeout=200, **env)
     assert ran.code == 0, ran.err
     assert pyflyte.left() == ([], [])

@@ -59,7 +59,6 @@ async def run_jobs(folder: Path) -> dict[str, Any]:
 
 
 async def run_job(served: Served, execution: str, command: str, phase: str) -> bytes:
-    """Create a job, wait for its phase, and return its reference."""
     container = {"image": "i", "command": ["/bin/sh", "-c", command]}
     reference = await served.create(execution=execution, container=container)
     await wait_until(lambda: is_phase(served, reference, phase))

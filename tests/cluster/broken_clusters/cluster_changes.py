@@ -48,7 +48,6 @@ def with_object(plane, manifest):
 
 
 def _put_back(plane, path, before):
-    """Restore an object that was changed or deleted."""
     metadata = {key: value for key, value in before["metadata"].items() if key not in _OWN}
     if now := plane.admin.get(path):
         metadata["resourceVersion"] = now["metadata"]["resourceVersion"]

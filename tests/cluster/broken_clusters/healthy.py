@@ -120,7 +120,6 @@ def make(plane):
 
 
 def configuration(settings):
-    """Return the ConfigMap of Flyte, as its chart writes it."""
     return build_manifest(
         "v1", "ConfigMap", "flyte-config", FLYTE, data={"000-core.yaml": yaml.safe_dump(dict(settings))}
     )

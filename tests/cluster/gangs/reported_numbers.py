@@ -31,8 +31,6 @@ _REPORTED_NODES = re.compile(rf"(\d+) Insufficient {GPU}")
 
 @dataclass(kw_only=True)
 class Job:
-    """A job of the storm, and its observed history."""
-
     attempt: CallerAttempt
     replicas: int
     fewest: int  # The number of replicas that must be placed together.
@@ -51,8 +49,6 @@ class Job:
 
 @dataclass(frozen=True)
 class Claim:
-    """A waiting message of a job."""
-
     job: Job
     at: float
     message: str
@@ -60,8 +56,6 @@ class Claim:
 
 @dataclass(kw_only=True)
 class NumberComparison:
-    """Compares claims and counts the compared numbers."""
-
     cluster: ObservedCluster
     counts_all: bool  # True if the queue of the platform counts all replicas of an elastic job.
     compared: Counter[str] = field(default_factory=Counter)  # The number of compared numbers by kind.

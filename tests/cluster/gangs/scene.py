@@ -150,11 +150,9 @@ class Scene:
         return str(turns[-1]["message"])
 
     def until_told(self, attempt, phase, part=""):
-        """Wait for this phase with `part` in the message."""
         self.caller.wait_for(attempt, phase, part=part)
 
     def clear(self):
-        """Delete all jobs and wait until all their objects are gone."""
         # Delete waiting jobs first: YuniKorn miscounts room that it gives to a gang during deletion.
         for attempt in reversed(self.made):
             self.caller.delete(attempt)

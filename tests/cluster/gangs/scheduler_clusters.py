@@ -47,7 +47,6 @@ class Platform:
 
     @property
     def settings(self):
-        """The section `plugins.k8s` of the settings."""
         return {"kfpytorch": {"gang": dict(self.gang)}}
 
     @property

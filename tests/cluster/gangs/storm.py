@@ -34,8 +34,6 @@ _NEVER = "no node has that much"
 
 @dataclass(kw_only=True)
 class Storm:
-    """A run of random jobs; `run` returns the violations."""
-
     scene: Scene
     random: Random
     counts_all: bool  # True if the queue of the platform counts all replicas of an elastic job.
@@ -109,7 +107,6 @@ class Storm:
         )
 
     def _end(self, job):
-        """Order the end of a job if its time has come."""
         now = time.time()
         if job.end == "deleted":
             if now - job.created > job.seconds:

@@ -17,8 +17,6 @@ _TRANSLATING = Lock()  # flytekit can translate workflows in only one thread at 
 
 @dataclass(kw_only=True)
 class Run:
-    """An execution on one side."""
-
     propeller: RealPropeller
     execution: RealExecution
     until_abort: Sequence[RecordedPhase] | None = None

@@ -89,7 +89,6 @@ def is_preempted(api, pod):
 
 
 def has_no_image(api, pod):
-    """Let the pod wait in ImagePullBackOff."""
     image = pod["spec"]["containers"][0]["image"]
     waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": not found'}
     kubelet.write(api, pod, {"waiting": waiting}, phase="Pending", startTime=kubelet.format_now())

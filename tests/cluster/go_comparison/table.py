@@ -32,7 +32,6 @@ def _words(pairs):
 
 
 def _format_record(run):
-    """Return the phases with their times and messages."""
     # Every task has these phases.
     news = [each for each in run.shown if each.phase not in _NOT_TOLD]
     cells = []

@@ -64,7 +64,6 @@ class Api:
         return self._decode(self.request("POST", path_of(manifest), manifest))
 
     def apply(self, manifest: Manifest) -> Manifest:
-        """Create or update an object by server-side apply."""
         name = manifest["metadata"]["name"]
         return self._decode(
             self._client.patch(
@@ -125,7 +124,6 @@ class Api:
 
     @contextlib.contextmanager
     def having(self, *manifests: Manifest) -> Iterator[None]:
-        """Create or update objects, and delete them on exit."""
         with contextlib.ExitStack() as undo:
             for manifest in manifests:
                 self.apply(manifest)

@@ -24,8 +24,6 @@ class CertificatePair:
 
 
 class ClusterAuthority:
-    """An authority that writes its certificates to a folder."""
-
     def __init__(self, folder: Path, name: str = "rig") -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,6 @@ def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def cordoned(plane: ControlPlane) -> Iterator[None]:
-    """Close all nodes to new pods."""
     nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in plane.admin.items("/api/v1/nodes")]
     try:
         for node in nodes:

@@ -36,8 +36,6 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One layer and the configuration of its containers."""
-
     names: Sequence[str]
     files: Mapping[str, bytes | Path]
     links: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,6 @@ from rig.api import Api, Manifest, pods
 
 
 def run(api: Api, pod: Manifest) -> None:
-    """Report that all containers of the pod run."""
     running = {"running": {"startedAt": format_now()}, "terminated": None}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": format_now()}
     kept = [each for each in pod["status"].get("conditions", ()) if each["type"] != "Ready"]

@@ -36,8 +36,6 @@ _KERNEL = (
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """The namespaces in which the control plane runs."""
-
     name: str  # The name of the link from this machine, and of the cgroups.
     place: Place
     process: Process  # The process that ends all namespaces when it ends.
@@ -45,8 +43,6 @@ class Hub:
 
 @dataclass(frozen=True, kw_only=True)
 class Station:
-    """The namespaces in which one node runs."""
-
     number: int
     address: str  # The address of the node in the network of the hub and the pods.
     place: Place
@@ -56,7 +52,6 @@ class Station:
 
 @contextlib.contextmanager
 def hub(folder: Path) -> Iterator[Hub]:
-    """Create the namespaces of the hub and its network."""
     with leftovers.name() as link:
         holder = Process(
             [

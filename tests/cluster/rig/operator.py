@@ -23,7 +23,6 @@ _LOOKED_FOR = Path("/tmp/k8s-webhook-server/serving-certs")
 
 
 def crds(component: str = MODULE) -> list[Path]:
-    """Return the CRD files of a version of the operator."""
     root = module_directory(component, _MODULE) / "manifests/base/crds"
     return [root / "kubeflow.org_pytorchjobs.yaml"]
 

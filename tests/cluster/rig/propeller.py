@@ -54,8 +54,6 @@ class PropellerOptions:
 
 @dataclass
 class RealExecution:
-    """One execution of a workflow with one task."""
-
     name: str
     task: PythonTask
     outputs_at: str  # The path in the store that the end node of the workflow writes to.
@@ -64,8 +62,6 @@ class RealExecution:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedPhase:
-    """One phase of a task attempt, as users see it."""
-
     node: str
     attempt: int
     phase: str
@@ -236,7 +232,6 @@ class RealPropeller:
         self.api.delete(self.path(execution))
 
     def outputs(self, execution: RealExecution) -> Mapping[str, Any]:
-        """Return the outputs of the workflow as Python values."""
         document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
         context = FlyteContextManager.current_context()

@@ -130,7 +130,6 @@ class RealCluster:
 
     @property
     def admin(self) -> Api:
-        """A client of the API server with all rights."""
         return self.plane.admin
 
     @contextlib.contextmanager

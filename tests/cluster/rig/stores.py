@@ -18,8 +18,6 @@ _SECRET = "rig-secret"
 
 
 class Folder:
-    """A folder that all programs see at the same path."""
-
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder

@@ -121,7 +121,6 @@ class PlayedJob:
 
     @property
     def placed(self) -> set[str]:
-        """The pods that have nodes."""
         return {name for name, pod in self.pods.items() if "nodeName" in pod["spec"]}
 
     @property

@@ -21,5 +21,4 @@ def cluster(server, tmp_path):
 
 @pytest.fixture
 def here(server, tmp_path):
-    """A connector that uses the server."""
     return connected(server, tmp_path)

@@ -168,7 +168,6 @@ class Objects:
         return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": found[:limit]}
 
     def changes(self, place: tuple[str, str, str], query: Any, since: int) -> list[tuple[int, Any]]:
-        """Return the watch events after a version."""
         if since < self.compacted:
             raise expired()
         group, plural, namespace = place

@@ -112,7 +112,6 @@ class KubeServer(ThreadedServer):
     # ---- requests
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request as its fault or the API server would."""
         what = "watch " if "watch" in request.query else ""
         self.asked.append(f"{request.method} {what}{request.path}")
         certificate = request.get_extra_info("peercert")

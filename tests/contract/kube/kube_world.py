@@ -273,11 +273,9 @@ class Playing:
         self._server.apply(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}})
 
     def waits(self, created: float) -> None:
-        """Write a worker that does not fit any node."""
         self.pod("worker-0", created, "Pending", conditions=[UNPLACED])
 
     def loses(self) -> None:
-        """Replace a worker by one that does not fit any node."""
         self._server.remove(PODS, f"{self.name}-worker-0", NAMESPACE)
         self.waits(created=10)
 

@@ -197,7 +197,6 @@ class Paper:
         self.authority.issue(name, self.cert, self.key)
 
     def context(self):
-        """Return the TLS context of the server."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
         context.load_cert_chain(self.server.certificate, self.server.key)
         context.verify_mode = ssl.CERT_OPTIONAL

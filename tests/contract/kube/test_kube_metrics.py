@@ -47,7 +47,6 @@ class Scraped(MetricsPage):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """An API server, and two servers that read it."""
     with served() as api:
         api.apply(JOBS, job())
         folder = tmp_path_factory.mktemp("servers")

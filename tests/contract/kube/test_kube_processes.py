@@ -98,7 +98,6 @@ def delete_all(server, serving):
 
 
 def wait_for_end(serving):
-    """Wait for a successful end and return the log records."""
     assert serving.process.wait(90) == 0, serving.log.read_text()
     return [json.loads(line) for line in serving.log.read_text().splitlines()]
 

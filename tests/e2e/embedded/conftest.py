@@ -13,7 +13,6 @@ def state(tmp_path):
 
 @pytest.fixture
 def recorded():
-    """The objects and changes of the test's cluster."""
     return RecordedObjects()
 
 

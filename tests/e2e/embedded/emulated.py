@@ -58,7 +58,6 @@ class RecordedObjects:
         return {} if job is None else {each.type: each.true for each in job.conditions}
 
     async def wait_until(self, find: Callable[[], Found]) -> Found:
-        """Wait for the first true result and return it."""
         return await wait_until(find, self.records)
 
     async def state(self, kind: str, name: str = "j") -> None:

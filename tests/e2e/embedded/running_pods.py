@@ -65,7 +65,6 @@ class RunningNode:
         return await self.phase(pods[-1], "Succeeded", "Failed")
 
     async def running(self, *pods: Manifest) -> None:
-        """Run these pods until the last one is running."""
         await self.run(*pods)
         await self.phase(pods[-1], "Running")
 
@@ -77,8 +76,6 @@ class RunningNode:
         return await self.when(pod, lambda status: status["phase"] in phases)
 
     async def when(self, pod: Manifest, what: Callable[[Manifest], object]) -> Manifest:
-        """Wait for a status that meets the condition, and return it."""
-
         def last() -> Manifest | None:
             statuses = self.reported.statuses.get(uid(pod), [])
             return statuses[-1] if statuses and what(statuses[-1]) else None

@@ -127,7 +127,6 @@ async def test_each_pod_has_its_own_gpus(cluster, recorded):
 
 
 def with_group(made):
-    """Build the pod group of a job, as the server creates it."""
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
     annotations = {companions.ANNOTATION: json.dumps([group])}
     metadata = {**made["metadata"], "annotations": annotations}

@@ -39,7 +39,6 @@ class Server(subprocess.Popen):
         next(name for name, _ in self.read_messages() if name == message)
 
     def phase(self, uid, phase):
-        """Return the first status of this pod with this phase."""
         messages = (status for name, status in self.read_messages() if name == uid and status)
         return next(status for status in messages if status["phase"] == phase)
 
@@ -225,7 +224,6 @@ impatient = pytest.mark.parametrize("options", [IMPATIENT], ids=["impatient"])
 
 @contextlib.contextmanager
 def no_more_files():
-    """Prevent this process from opening files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

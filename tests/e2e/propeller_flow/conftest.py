@@ -14,8 +14,6 @@ ROOM = ("--cpus", "8", "--memory", "64Gi")
 
 @dataclass
 class Road:
-    """A running server, with a FlytePropeller that calls it."""
-
     served: RoadServer
     wire: Wire
     propeller: Propeller
@@ -53,7 +51,6 @@ def open_road(root, *options, settings=None):
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory):
-    """Yield a function that starts a server."""
     with ExitStack() as roads:
         yield lambda *options, **more: roads.enter_context(
             open_road(tmp_path_factory.mktemp("road"), *options, **more)

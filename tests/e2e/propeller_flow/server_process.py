@@ -86,7 +86,6 @@ class RoadServer:
 
 
 def wait_until(find: Callable[[], Found], seconds: float = 60) -> Found:
-    """Wait for the first true result and return it."""
     deadline = time.monotonic() + seconds
     while not (found := find()):
         assert time.monotonic() < deadline

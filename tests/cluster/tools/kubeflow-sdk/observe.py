@@ -14,7 +14,6 @@ from kubeflow.trainer.types.types import TrainJob
 
 
 def main(kubeconfig: str, namespace: str) -> None:
-    """Print the three lines."""
     client = TrainerClient(KubernetesBackendConfig(config_file=kubeconfig, namespace=namespace))
     listed = client.list_jobs()
     print_jobs(listed)

@@ -15,7 +15,6 @@ def train() -> None:
 
 
 def main(kubeconfig: str, namespace: str) -> None:
-    """Print the job and the runtimes."""
     client = TrainerClient(KubernetesBackendConfig(config_file=kubeconfig, namespace=namespace))
     runtimes = {
         runtime.name: [
