@@ -95,6 +95,10 @@ def test_pod_group_without_a_controller_has_a_warning(now, phase, warned):
     assert ("notes" in result.info) is warned
 
 
+def test_pod_group_of_an_unknown_api_without_a_status_gives_no_pending_reason():
+    assert "waits" not in verdict(gang(started=None), pod_groups=[group("")]).info
+
+
 def test_free_amount_has_the_time_of_its_report():
     reported = [event(GAP, lastTimestamp=at(seconds)) for seconds in (5, 65)]
     other = event("else", lastTimestamp=at(99))
