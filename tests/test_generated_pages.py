@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
@@ -285,7 +285,7 @@ MESSAGES = (
     *("DataSource", "Storage", "Topology", "JobRef"),
 )
 
-PARTS: dict[str, dict[str, Callable[[], str]]] = {
+PARTS = {
     "reference/task-config.md": {name: partial(build_class_table, name) for name in CLASSES},
     "reference/phases.md": {name: partial(build_phase_table, name) for name in TABLES},
     "reference/wire-format.md": {

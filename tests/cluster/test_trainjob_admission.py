@@ -5,9 +5,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import pytest
 from builders import a_run
@@ -30,7 +28,7 @@ PLANE = "with_trainer"
 NAMESPACE = "generated"
 SETTINGS = platform.read({"kfpytorch": {"dialect": "trainjob"}})
 # Parts of a container with which Trainer or the Job controller could disagree.
-ODD: Sequence[dict[str, Any]] = (
+ODD = (
     *({"env": [{"name": name, "value": "1"}]} for name in ("RANK", "PET_NNODES", "MASTER_ADDR", "1=2", "")),
     *({"name": name} for name in ("node", "", "Not_A_Name")),
     *({"ports": [{"containerPort": port}]} for port in (0, 23456, 29500)),

@@ -25,7 +25,6 @@ from flytekitplugins.kfpytorch import PyTorch, TrainJob, Worker
 pytestmark = pytest.mark.timeout(1200)
 TRAINJOBS = trainer.TRAINJOBS.format(NAMESPACE)
 
-
 ROUNDS = 8  # The drains of one job in the soak tier.
 SETTINGS = {"kfpytorch": {"dialect": "trainjob", "max-disruptions": 2 * ROUNDS}}
 

@@ -21,7 +21,7 @@ ROOT = SCRIPT.parents[2]
 CASES = 600
 SEED = 20241121  # An arbitrary seed, equal for both environments and all runs.
 
-RESOURCES: list[dict[str, str]] = [
+RESOURCES = [
     {},
     {"requests": "Resources()"},
     {"requests": "Resources(cpu='500m')", "limits": "Resources()"},

@@ -30,7 +30,6 @@ NAMESPACE = "project-development"
 TOKEN = "open-sesame"
 NOW = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
 
-
 _ENDED = {"exitCode": 1, "reason": "Error", "startedAt": format_time(5), "finishedAt": format_time(50)}
 EXITED = {"terminated": _ENDED}
 

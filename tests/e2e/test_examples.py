@@ -11,7 +11,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 NUMBERED = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
-
 ENOUGH = r"^Score\(accuracy=(0\.9[5-9]\d*|1\.0), loss="
 # The required output of each example, in addition to exit code 0.
 SHOWN = {

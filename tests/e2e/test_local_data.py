@@ -17,7 +17,6 @@ def snapshot_download(*, repo_id, local_dir, **_):
     Path(local_dir, "names.txt").write_text(repo_id)
 """
 
-
 OPTIONS = TrainJob(dataset="hf://owner/name", storage="1Gi")
 
 

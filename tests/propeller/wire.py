@@ -19,7 +19,6 @@ SERVICE_CONFIG = json.loads(CONNECTOR["defaultConnector"]["defaultServiceConfig"
 # Reconnect soon after a restart of the server; the default backoff grows to minutes.
 _RECONNECT = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 
-
 _CATEGORY = agent_pb2.TaskCategory(name="pytorch", version=1)
 
 

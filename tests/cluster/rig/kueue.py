@@ -21,7 +21,6 @@ _LOOKED_AT = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workload
 The webhook for pods is left out, so that pods can be created while Kueue does not run.
 """
 
-
 OLDER = "kueue"  # Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1.
 NEWER = "kueue-0.19"  # Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later.
 PYTORCHJOBS = "kubeflow.org/pytorchjob"

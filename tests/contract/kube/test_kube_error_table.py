@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 from kube_server import Fault, served
@@ -21,7 +20,6 @@ POLICY = (
 )
 MODIFIED = "Operation cannot be fulfilled: the object has been modified; please apply your changes again"
 
-
 UNAVAILABLE = (ClusterUnavailable, ClusterUnavailable, ClusterUnavailable)
 MISSING = (Misconfigured, ClusterUnavailable, ClusterUnavailable)
 PERMANENT = (RequestRejected, ClusterUnavailable, ClusterUnavailable)
@@ -30,7 +28,7 @@ TERMINATING = "because it is being terminated"
 PRECONDITION = "Precondition failed: UID in precondition"
 # The results of create, get and delete, if the request is repeated, and responses: a code with the reason and
 # the message of a `Status`, or with another body. In the order of the table.
-ROWS: list[tuple[tuple[Any, Any, Any], bool, list[tuple[Any, ...]]]] = [
+ROWS = [
     ((AlreadyExists, ClusterUnavailable, None), False, [(409, "AlreadyExists", "exists")]),
     (UNAVAILABLE, True, [(409, "Conflict", MODIFIED)]),
     ((ClusterUnavailable, ClusterUnavailable, None), False, [(409, "Conflict", PRECONDITION)]),
