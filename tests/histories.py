@@ -209,7 +209,6 @@ class HistoryWorld:
     # ---- all other actors
 
     def happen(self) -> None:
-        """Do one random action that is possible now."""
         self.now += self.dice.randint(2, 40)
         living = [pod for pod in self.pods.values() if pod.deleted is None]
         pod = self.dice.choice(living) if living else None

@@ -45,7 +45,6 @@ def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
 
 
 def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
-    """Return the encoded message without an envelope."""
     fields = {each.json_name: each for each in kind.fields}
     return b"".join(
         part

@@ -134,7 +134,6 @@ class World:
             self.refused += ({"what": what, **{name: getattr(refusal, name) for name in fields}},)
 
     def report(self, change: Manifest) -> None:
-        """Write a pod status as a kubelet does."""
         short = change["pod"]
         self._if_present(
             self.pods,

@@ -86,7 +86,6 @@ def build_value(kind, chance, depth):
 
 
 def iter_objects(value, kind):
-    """Yield the objects of known types, with their type."""
     kind = kind.rstrip("!*")
     if isinstance(value, dict) and kind in TYPES:
         yield value, kind

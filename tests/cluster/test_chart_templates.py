@@ -235,7 +235,6 @@ def test_namespace_with_the_name_of_a_scheduler_does_not_hide_its_pod_groups(hel
 
 
 def paths(values, path=""):
-    """Yield the paths of all values, including sections."""
     for key, value in values.items():
         yield f"{path}{key}"
         if isinstance(value, Mapping) and key != "resources":

@@ -139,7 +139,6 @@ class LoadTasks:
 
 
 def _pod(namespace, attempt):
-    """Return the master pod of a job, as the operator creates it."""
     labels = {
         **names.build_identity_labels(attempt.prefix),
         "training.kubeflow.org/job-name": attempt.job,

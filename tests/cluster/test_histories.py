@@ -91,7 +91,6 @@ def build_suspension(kind, *, value):
 
 
 def build_status(step, pod):
-    """Return the status that the kubelet would write."""
     ended = {"startedAt": AT, "finishedAt": AT}
     phase, state = {
         "run": ("Running", {"running": {"startedAt": AT}}),
@@ -171,7 +170,6 @@ def get_replica(pod):
 
 
 def select_pod(found, replica):
-    """Return the pod of a replica that has not ended."""
     (pod,) = [
         pod
         for pod in found

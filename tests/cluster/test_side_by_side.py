@@ -54,8 +54,6 @@ pytestmark = pytest.mark.timeout(400)
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """The executions of all scenarios."""
-
     pairs: Mapping[str, Pair]  # The executions by scenario.
     calls: Sequence[Call]  # The API requests during the scenarios.
 

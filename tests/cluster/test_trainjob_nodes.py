@@ -31,7 +31,6 @@ SETTINGS = {"kfpytorch": {"dialect": "trainjob", "max-disruptions": 2 * ROUNDS}}
 
 @pytest.fixture(scope="module")
 def plane(cluster):
-    """The control plane of a cluster with both operators."""
     trainer.start(cluster.plane)
     return cluster.plane
 

@@ -209,7 +209,6 @@ def delete_with_its_volume(plane, caller, attempt, job):
 
 
 def add_runtime(plane):
-    """Create a runtime with the initializer of a data set."""
     runtime = trainer.build_runtime("loading", "other:1")
     jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     name = "dataset-initializer"

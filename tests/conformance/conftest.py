@@ -27,7 +27,6 @@ def upstream():
 
 @pytest.fixture
 def upstream_tests(upstream, tmp_path):
-    """Unpack upstream's own tests and return their directory."""
     (archive,) = (upstream / "source").glob("*.tar.gz")
     with tarfile.open(archive) as source:
         source.extractall(tmp_path, filter="data")

@@ -202,8 +202,6 @@ def native_sidecar(found: Found) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that differs intentionally."""
-
     path: str  # Pattern of the path: `*` matches anything; brackets contain names.
     applies: Predicate  # The condition beyond the path.
 

@@ -102,7 +102,6 @@ class ScriptedCluster:
         self.apply({**stored, "status": status})
 
     def write(self, pod: str, seconds: float, text: str) -> None:
-        """Add a line to the log of a pod, as its container does."""
         self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))
 
     def remove(self, kind: str, namespace: str, name: str) -> None:

@@ -96,8 +96,6 @@ class ServedJobs:
     _loop: asyncio.AbstractEventLoop = field(repr=False)
 
     def do(self, change: Callable[[], T]) -> T:
-        """Change the cluster in the event loop of the server."""
-
         async def done() -> T:
             return change()
 

@@ -35,7 +35,6 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def serve(folder):
-    """Start a server with one job; return its port."""
     with contextlib.ExitStack() as stack:
 
         def start(*, tls=True, token=None, **certificate):

@@ -77,7 +77,6 @@ def jobs(tmp_path):
 
 @pytest.fixture
 def jobs_with_pip(tmp_path):
-    """A cluster whose images have an environment with pip."""
     return open_jobs(tmp_path, {"*": str(create_environment(tmp_path / "image"))})
 
 

@@ -29,7 +29,6 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """Write a module, import it, and forget it after the test."""
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)

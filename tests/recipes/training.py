@@ -30,7 +30,6 @@ MORE = {"grpo": {"reward": count_vowels}}
 
 @task(task_config=Elastic(nnodes=1, nproc_per_node=2))
 def train_all(student: str, teacher: str, folder: str) -> str:
-    """Return the result of each recipe as JSON."""
     results = {}
     for name in SAMPLES:
         for lora in (None, recipes.Lora(rank=4)):

@@ -56,7 +56,6 @@ class Api:
             return False
 
     def request(self, method: str, path: str, body: Manifest | None = None, **options: Any) -> httpx.Response:
-        """Send a request and return the response, with any status."""
         return self._client.request(method, path, json=body, **options)
 
     def create(self, manifest: Manifest) -> Manifest:
@@ -117,7 +116,6 @@ class Api:
         return self._decode(self.request("GET", path, params=selectors))["items"]
 
     def delete(self, path: str) -> None:
-        """Delete an object, if it exists."""
         answer = self.request("DELETE", path, params={"propagationPolicy": "Background"})
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._decode(answer)

@@ -99,5 +99,4 @@ def environment() -> Mapping[str, str]:
 
 
 def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
-    """Grant these rights to the server's user, in all namespaces."""
     plane.admin.grant(BACKEND, rules)

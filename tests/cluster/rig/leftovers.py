@@ -43,7 +43,6 @@ def remove(name: str) -> None:
 
 
 def _cgroups(name: str) -> Iterator[Path]:
-    """Yield all cgroups of a rig, children first."""
     for top in CGROUPS.glob(f"*/{name}"):
         for folder, _, _ in os.walk(top, topdown=False):
             yield Path(folder)

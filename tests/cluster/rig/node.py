@@ -29,7 +29,6 @@ class Node:
         self.containerd = self._containerd()
 
     def imported(self, archives: Sequence[Path]) -> None:
-        """Import image archives, after containerd is ready."""
         self.containerd.wait_until(self._answers)
         for archive in archives:
             self._ctr("--namespace", _NAMESPACE, "images", "import", archive)

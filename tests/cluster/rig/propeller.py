@@ -319,7 +319,6 @@ def _encoded(message: bytes) -> str:
 
 
 def list_owned(api: Api, path: str, execution: RealExecution) -> Sequence[Manifest]:
-    """Return the objects of an execution at an API path."""
     return api.items(path, labelSelector=f"execution-id={execution.name}")
 
 

@@ -31,8 +31,6 @@ _TIMES = re.compile(
 
 
 class How(enum.Enum):
-    """The kinds of faults."""
-
     ANSWER = "the proxy responds instead of the API server"
     RESET_BEFORE = "the connection breaks before the API server receives the request"
     RESET_AFTER = "the API server handles the request, and the connection breaks"
@@ -42,8 +40,6 @@ class How(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyFault:
-    """A fault, and the response for `How.ANSWER`."""
-
     how: How = How.ANSWER
     code: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)

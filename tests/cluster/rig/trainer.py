@@ -109,8 +109,6 @@ def list_pods(api: Api, namespace: str, job: str) -> Mapping[str, Manifest]:
 
 @dataclass(frozen=True)
 class PlayedJob:
-    """A TrainJob whose pods a test controls."""
-
     api: Api
     namespace: str
     name: str

@@ -13,8 +13,6 @@ SPEC = {"pytorchReplicaSpecs", "runPolicy", "elasticPolicy", "nprocPerNode"}
 
 
 class Refusal(Exception):
-    """An error response with a `Status`."""
-
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
         self.code = code
@@ -57,7 +55,6 @@ class Objects:
     # ---- changes by controllers
 
     def apply(self, key: Key, manifest: Any) -> Any:
-        """Create or replace an object as a controller would."""
         old = self.now.get(key)
         self.version = next(self._versions)
         meta = {

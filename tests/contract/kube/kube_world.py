@@ -219,7 +219,6 @@ def ours(execution: str, **metadata: Any) -> Any:
 
 
 def reference(execution: str) -> bytes:
-    """Return an unsigned reference to the job of an execution."""
     named = {"name": build_name(execution), "output_prefix": prefix(execution)}
     return job_ref.encode(JobRef(dialect=DEFAULT.name, namespace="ns", **named))
 

@@ -39,7 +39,6 @@ def posts(server):
 
 
 async def turned(server, here):
-    """Create a job that runs and then waits again."""
     play, meta = await create_running_job(server, here)
     play.loses()
     return play, meta

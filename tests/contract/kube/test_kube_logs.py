@@ -138,8 +138,6 @@ MESSAGE = b"x" * 1_000
 
 
 class StreamServer:
-    """A server of one response, whose chunks the test sends."""
-
     def __init__(self):
         self.done = asyncio.Event()
 

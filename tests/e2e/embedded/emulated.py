@@ -16,8 +16,6 @@ OURS = "kfpytorch.flyte.org/job"
 
 
 class RecordedObjects:
-    """A sink with the current objects and all received changes."""
-
     def __init__(self) -> None:
         self.records: dict[type[Record], dict[tuple[str, str], Record]] = {}
         self.changes: list[Record] = []
@@ -71,7 +69,6 @@ class RecordedObjects:
         return await self.wait_until(lambda: (pod := self.pod(name)) and pod.uid not in but and pod.scheduled)
 
     async def replaced(self, before: Pod) -> Pod:
-        """Wait until another pod of the same name has a node."""
         return await self.wait_until(
             lambda: (pod := self.pod(before.name)) and pod.uid != before.uid and pod.node and pod
         )

@@ -27,7 +27,6 @@ STARTING = re.compile(r"(?<=\n  INITIALIZING).*?(?=\n  RUNNING)", re.DOTALL)
 
 @pytest.fixture(scope="module")
 def served(request, tmp_path_factory):
-    """Yield a server; the parameter is the dialect of its jobs."""
     settings = {"kfpytorch": {"dialect": request.param}}
     with open_road(tmp_path_factory.mktemp("people"), settings=settings) as road:
         yield road.served

@@ -73,7 +73,6 @@ def lines(path):
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path):
-    """Kill the remaining processes of durable pods."""
     yield
     for each in marked(tmp_path / "pods"):
         with contextlib.suppress(ProcessLookupError):

@@ -59,6 +59,5 @@ def serve(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def road(tmp_path_factory):
-    """Yield a server that most tests share."""
     with open_road(tmp_path_factory.mktemp("road")) as road:
         yield road
