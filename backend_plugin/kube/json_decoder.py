@@ -64,7 +64,7 @@ class JsonDecoder:
     """Parses objects of one kind from JSON. `pod_decoder.PodDecoder` has the same methods for protobuf."""
 
     splitter = LineSplitter
-    """Splits a watch stream into events."""
+    """The class that splits a watch stream into lines, one per event; its argument is the maximum length."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
         """Create a decoder that decodes JSON into the type `kind`; `read` converts the result to a record.
@@ -132,4 +132,4 @@ def decode_object(body: bytes) -> Manifest:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        raise MalformedResponse(f"not JSON: {error}") from error
+        raise MalformedResponse(f"not a JSON object ({error}): {body[:80]!r}") from error

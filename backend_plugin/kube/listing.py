@@ -75,10 +75,8 @@ class ObjectLister:
             # The API server sends only the metadata of the objects.
             request = ApiRequest(path="", query=LABELLED, accept=_METADATA)
             with suppress(_NotServed):
-                for each in await self._list_all(rule, request, _decode_objects):
-                    metadata = get_mapping(each, "metadata")
-                    if not get_mappings(metadata, "ownerReferences"):
-                        found.append({**kind.type_meta, "metadata": metadata})
+                listed = await self._list_all(rule, request, _decode_objects_without_owner)
+                found += [{**kind.type_meta, "metadata": get_mapping(each, "metadata")} for each in listed]
         return found
 
     async def list_runtimes(self) -> Sequence[Runtime]:
@@ -158,6 +156,12 @@ class ObjectLister:
 def _decode_jobs(parser: json_decoder.JsonDecoder, body: bytes) -> "_Page[Job]":
     page = parser.decode_page(body)
     return [each.record for each in page.items if isinstance(each.record, Job)], page.rest
+
+
+def _decode_objects_without_owner(body: bytes) -> "_Page[Manifest]":
+    """Parse a page and drop the objects that have an owner, so that the result of all pages stays small."""
+    items, rest = _decode_objects(body)
+    return [each for each in items if not get_mappings(each, "metadata", "ownerReferences")], rest
 
 
 def _decode_objects(body: bytes) -> "_Page[Manifest]":

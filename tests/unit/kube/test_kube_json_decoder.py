@@ -179,3 +179,8 @@ def test_body_that_is_no_object_is_malformed(line):
     for parse in (POD_DECODER.decode_event, POD_DECODER.decode_page, json_decoder.decode_object):
         with pytest.raises(MalformedResponse):
             parse(line)
+
+
+def test_json_without_an_object_is_not_reported_as_invalid_json():
+    with pytest.raises(MalformedResponse, match=r"^not a JSON object .*: b'\[1\]'$"):
+        json_decoder.decode_object(b"[1]")
