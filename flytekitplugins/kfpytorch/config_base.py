@@ -27,9 +27,14 @@ class Config:
 
     readers: ClassVar[Mapping[str, Reader]] = {}
 
-    def __init_subclass__(cls) -> None:
-        types = inspect.get_annotations(cls).items()
-        found = {name: kind.__metadata__[0] for name, kind in types if hasattr(kind, "__metadata__")}
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        found: dict[str, Reader] = {}
+        for name, kind in inspect.get_annotations(cls).items():
+            reader, *_ = getattr(kind, "__metadata__", (None,))
+            if callable(reader):  # A user's own subclass may annotate a field with other metadata.
+                found[name] = reader
+                cls.__annotations__[name] = kind.__origin__  # `help` shows the type without the reader.
         cls.readers = {**cls.readers, **found}
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
 import copy
+import inspect
 import pickle
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import pytest
 from flytekit import Resources
@@ -243,6 +244,23 @@ def test_changed_config_is_checked_again() -> None:
     with pytest.raises(ConfigError, match=message):
         config.check()
     assert config.run_policy == RunPolicy(CleanPodPolicy.ALL)
+
+
+def test_signature_of_a_config_has_the_types_without_their_readers() -> None:
+    assert [config for config in CONFIGS if "Annotated" in str(inspect.signature(config))] == []
+
+
+def test_config_class_of_a_user_may_have_own_fields_and_further_base_classes() -> None:
+    class Registered:
+        def __init_subclass__(cls, key: str) -> None:
+            cls.key = key
+
+    @dataclass
+    class Own(Elastic, Registered, key="own"):
+        epochs: Annotated[int, "the number of epochs"] = 3
+
+    assert (Own(epochs=4).epochs, Own.key) == (4, "own")  # type: ignore[attr-defined]
+    assert refusal(Own, nnodes=0)[0].startswith("nnodes=0")
 
 
 @given(SAID)
