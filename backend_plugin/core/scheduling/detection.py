@@ -121,15 +121,20 @@ def _detect_schedulers(
             if adapter.detect is None or request.scheduler not in (None, name):
                 continue
             if (found := adapter.detect(request.cluster, queue)) is not None:
-                options, platform = adapter.understands, request.gang
-                gang = GangSettings(
+                gang = replace(
+                    _inherit_options(request.gang, adapter.understands),
                     scheduler=name,
                     pod_groups_by=creator,
                     scheduler_name=found.scheduler_name,
-                    queue=platform.queue if QUEUE in options else "",
-                    schedule_timeout=platform.schedule_timeout if TIMEOUT in options else timedelta(0),
                 )
                 yield found.rank, gang, found.why, adapter.find_denial(request.cluster)
+
+
+def _inherit_options(platform: GangSettings, options: frozenset[str]) -> GangSettings:
+    return GangSettings(
+        queue=platform.queue if QUEUE in options else "",
+        schedule_timeout=platform.schedule_timeout if TIMEOUT in options else timedelta(0),
+    )
 
 
 def _select_without_detection(request: SchedulerRequest) -> Selection:

@@ -90,9 +90,7 @@ def add_gang(job: TrainingJob, draft: JobDraft, chosen: GangSettings, cluster: C
     If this server creates the pod group, an annotation of the job stores it. Raise `InvalidTask` if a label,
     annotation or field of the job or its pods contradicts the gang.
     """
-    how = chosen.adapter
-    if how is not None and not how.takes_singles and sum(group.replicas for group in job.groups) == 1:
-        how = how.of_singles
+    how = _find_adapter(job, chosen)
     if how is None:
         return draft
     if derives_gang_size(chosen, get_dialect(draft.dialect)):
@@ -106,6 +104,13 @@ def add_gang(job: TrainingJob, draft: JobDraft, chosen: GangSettings, cluster: C
     if how.companion is not None:
         annotations[companions.ANNOTATION] = companions.encode(how.companion, gang)
     return adapter.with_scheduling(draft, gang, how, annotations)
+
+
+def _find_adapter(job: TrainingJob, chosen: GangSettings) -> adapter.SchedulerAdapter | None:
+    how = chosen.adapter
+    if how is None or how.takes_singles or sum(group.replicas for group in job.groups) != 1:
+        return how
+    return how.of_singles
 
 
 def _build_gang(

@@ -69,6 +69,12 @@ def _find_group_reason(group: PodGroup) -> pending.PendingReason | None:
     if not reasons:
         return None
     limit, never, shortages = max(reasons, key=lambda each: (bool(each[1]), bool(each[2])))
+    return _build_reason(group, limit, never, () if never else shortages)
+
+
+def _build_reason(
+    group: PodGroup, limit: QueueLimit, never: str, shortages: tuple[pending.ResourceShortage, ...]
+) -> pending.PendingReason:
     cause = _CAUSES.get(limit.reason, Cause.UNSCHEDULABLE)
     return pending.PendingReason(
         stage=pending.PendingStage.UNPLACED if cause is Cause.UNSCHEDULABLE else pending.PendingStage.HELD,
@@ -76,7 +82,7 @@ def _find_group_reason(group: PodGroup) -> pending.PendingReason | None:
         reason=limit.reason or "Unschedulable",
         text=never or limit.message or limit.reason,
         since=group.created,
-        shortages=() if never else shortages,
+        shortages=shortages,
         queue=limit.queue or group.queue,
         never=bool(never),
         raw=limit.message,

@@ -178,7 +178,7 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
         cause=Cause.INVALID_CONFIG if _MISSING.search(message) else Cause.QUEUE,
         reason=condition.reason or condition.type,
         text=parsed.text,
-        again=f"admitted before and evicted ({evicted.reason or evicted.type}); " if evicted.true else "",
+        again=_format_eviction(evicted),
         since=condition.since,
         shortages=parsed.shortages,
         queue=group.queue,
@@ -198,6 +198,10 @@ def _interpret_reason(condition: Condition, remedy: str) -> tuple[pending.Schedu
     is_permanent = condition.reason in _PERMANENT and not remedy
     parsed = pending.SchedulerMessage(text=condition.message or "not admitted yet", never=is_permanent)
     return parsed, _PERMANENT[condition.reason] if is_permanent else remedy
+
+
+def _format_eviction(evicted: Condition) -> str:
+    return f"admitted before and evicted ({evicted.reason or evicted.type}); " if evicted.true else ""
 
 
 def _find_pending_condition(group: PodGroup, met: Mapping[str, Condition]) -> Condition | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from backend_plugin.core.judging import pending
-from backend_plugin.core.observed import Condition, Observed, PodGroup, find_last_event
+from backend_plugin.core.observed import Condition, Event, Observed, PodGroup, find_last_event
 from backend_plugin.core.scheduling import adapter
 from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.status_parser import StatusParser, list_events
@@ -120,20 +120,25 @@ def _is_outdated(condition: Condition, group: PodGroup) -> bool:
 def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
     """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
     waiting = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
-    events = list_events(observed, "PodGroup", "Unschedulable")
-    messages = {event: _parse_message(event.message) for event in events}
-    latest = find_last_event(event for event, parsed in messages.items() if parsed and parsed.shortages)
-    if waiting and latest is not None and (parsed := messages[latest]) is not None:
+    messages = _find_shortage_messages(observed)
+    latest = find_last_event(messages)
+    if waiting and latest is not None:
         yield pending.PendingReason(
             stage=pending.PendingStage.HELD,
             cause=Cause.QUEUE,
             reason=latest.reason,
-            text=parsed.text,
+            text=messages[latest].text,
             since=waiting[0].created or latest.at,
-            shortages=parsed.shortages,
+            shortages=messages[latest].shortages,
             queue=waiting[0].queue,
             raw=latest.message,
         )
+
+
+def _find_shortage_messages(observed: Observed) -> dict[Event, pending.SchedulerMessage]:
+    events = list_events(observed, "PodGroup", "Unschedulable")
+    parsed = {event: _parse_message(event.message) for event in events}
+    return {event: message for event, message in parsed.items() if message and message.shortages}
 
 
 _BY_OPERATOR: Final = adapter.SchedulerAdapter(

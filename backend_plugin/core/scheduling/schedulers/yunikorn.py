@@ -166,8 +166,7 @@ def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
 
     Only the pods that exist at the rejection get its message; pods that are created later stay pending.
     """
-    failures = [each for each in observed.events if "ApplicationFailed" in (each.reason, each.action)]
-    rejections = [match[1] for each in failures if (match := _REJECTED.search(each.message))]
+    rejections = _find_rejections(observed.events)
     why = [pod.message for pod in observed.pods if pod.reason == "ApplicationRejected"]
     if texts := [*why, *rejections]:
         yield pending.PendingReason(
@@ -180,6 +179,11 @@ def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
             # The pod fails first; the event with the whole reason follows a moment later.
             never=bool(rejections),
         )
+
+
+def _find_rejections(events: Iterable[Event]) -> list[str]:
+    failures = [each for each in events if "ApplicationFailed" in (each.reason, each.action)]
+    return [match[1] for each in failures if (match := _REJECTED.search(each.message))]
 
 
 _MISMATCH: Final = "not matching placeholder"
