@@ -171,8 +171,7 @@ def _select_leftover_pods(
     after a success, running pods get the time `LINGER` to end. Finished pods, whose logs users may read, are
     deleted only if the policy is ``All``.
     """
-    ended = get_end_time(job, job.end_condition)
-    may_run = not is_failure and ended is not None and now - ended < LINGER
+    may_run = not is_failure and _has_just_ended(job, now)
     removes_finished = job.annotations.get(CLEAN_POD_POLICY) == "All"
     removes = {"Pending": True, "Running": not may_run}
     return tuple(
@@ -184,6 +183,11 @@ def _select_leftover_pods(
     )
 
 
+def _has_just_ended(job: Job, now: datetime) -> bool:
+    ended = get_end_time(job, job.end_condition)
+    return ended is not None and now - ended < LINGER
+
+
 def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
     removes_all = "All" in (job.annotations.get(CLEAN_POD_POLICY), job.clean_pod_policy)
     return job.started is not None and not removes_all and bool(_select_running_pods(job, pods))
@@ -193,9 +197,12 @@ def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
     """True if a cancelled job keeps its pods for their logs, and its processes still have time to end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
+    return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
+
+
+def _is_recorded_recently(job: Job, now: datetime) -> bool:
     recorded = verdict_annotation.find_recorded_verdict(job)
-    is_recent = recorded is not None and now - recorded.at <= _STOP_TIMEOUT
-    return is_recent and get_dialect(job.dialect).build_stop_spec(job) is not None
+    return recorded is not None and now - recorded.at <= _STOP_TIMEOUT
 
 
 def _select_running_pods(job: Job, pods: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -217,9 +224,14 @@ def _build_verdict_patch(verdict: Verdict, now: datetime) -> Manifest:
     }
 
 
-def is_over(job: Job) -> bool:
+def _is_over(job: Job) -> bool:
     """True if the job has ended, or if this server has ended it by a suspension, which sets no condition."""
     return job.end_condition is not None or verdict_annotation.find_ending_verdict(job) is not None
+
+
+def is_active(job: Job) -> bool:
+    """True if the job has not ended, and is not being deleted."""
+    return not job.deleting and not _is_over(job)
 
 
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
@@ -230,21 +242,25 @@ def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     `Failed` from the first failure on.
     """
     job = observed.job
-    if job is None or job.deleting or not is_over(job):
+    if job is None or job.deleting or not _is_over(job) or _holds_resources(observed):
         return ()
+    return tuple(each for each in companions.read_companions(job) if _exists(each, observed.pod_groups))
+
+
+def _holds_resources(observed: Observed) -> bool:
     has_active_pod = any(pod.phase in _ACTIVE_PHASES for pod in observed.pods)
-    if has_active_pod or any(group.phase in _COUNTING for group in observed.pod_groups):
-        return ()
-    existing = {group.kind for group in observed.pod_groups if not group.foreign}
-    return tuple(each for each in companions.read_companions(job) if get_text(each, "kind") in existing)
+    return has_active_pod or any(group.phase in _COUNTING for group in observed.pod_groups)
+
+
+def _exists(companion: Manifest, groups: Sequence[PodGroup]) -> bool:
+    return any(group.kind == get_text(companion, "kind") and not group.foreign for group in groups)
 
 
 def is_missing_companions(observed: Observed) -> bool:
     """True if an active job lacks a companion object, such as its PodGroup, that this server can create."""
     job = observed.job
-    if job is None or job.deleting or is_over(job):
+    if job is None or not is_active(job):
         return False
     if any(group.foreign for group in observed.pod_groups):  # The name is taken, so creation would fail.
         return False
-    existing = {group.kind for group in observed.pod_groups}
-    return any(get_text(each, "kind") not in existing for each in companions.read_companions(job))
+    return not all(_exists(each, observed.pod_groups) for each in companions.read_companions(job))

@@ -78,11 +78,7 @@ class JobCreator:
 
         None if there is none. An earlier call may have created the job with other settings or operators.
         """
-        cached = [
-            entry.object_name
-            for entry, known in self.cache.get_attempts(run).items()
-            if entry.exists and known.output_prefix == run.output_prefix
-        ]
+        cached = self._list_cached_names(run)
         for name in dict.fromkeys([*cached, *await self._list_other_names(run, dialect)]):
             if name.dialect == dialect:
                 continue
@@ -90,6 +86,13 @@ class JobCreator:
             if existing is not None and names.has_output_prefix(existing, run.output_prefix):
                 return existing, self.cache.get_last_record((name.namespace, name.name))
         return None
+
+    def _list_cached_names(self, run: Attempt) -> Sequence[ObjectName]:
+        return [
+            entry.object_name
+            for entry, known in self.cache.get_attempts(run).items()
+            if entry.exists and known.output_prefix == run.output_prefix
+        ]
 
     async def _list_other_names(self, run: Attempt, dialect: str) -> Sequence[ObjectName]:
         capabilities = await self.found.get_capabilities(run.namespace)

@@ -180,7 +180,7 @@ class Reconciler:
             await self._create_companions(entry.job)
 
     async def _create_companions(self, job: Job) -> None:
-        if cleanup.is_over(job) or job.deleting:
+        if not cleanup.is_active(job):
             return
         for manifest in companions.read_companions(job):
             try:
@@ -255,16 +255,19 @@ class Reconciler:
 
     def _find_actionable_verdict(self, entry: CachedJob, job: Job) -> Verdict | None:
         """Return the verdict on a job if its phase must be logged, or the job may need cleanup; else None."""
-        # A pod of an ended job may be created or bound after the end.
-        if cleanup.has_active_pods(job, entry.pods) or cleanup.is_expired(
-            entry.get_observed_state().job or job, self._judge.now()
-        ):
+        if self._needs_cleanup(entry, job):
             return self._judge.judge_entry(entry)
         known = self._answers.find_cached(entry)
         if known is not None and _is_applied(entry, known.phase):
             return None
         verdict = self._judge.judge_entry(entry)
         return None if _is_applied(entry, verdict.phase) else verdict
+
+    def _needs_cleanup(self, entry: CachedJob, job: Job) -> bool:
+        # A pod of an ended job may be created or bound after the end.
+        return cleanup.has_active_pods(job, entry.pods) or cleanup.is_expired(
+            entry.get_observed_state().job or job, self._judge.now()
+        )
 
     def _submit(self, what: str, entry: CachedJob, operation: Order) -> None:
         self._orders.submit((what, entry.key), operation, entry.log_fields)

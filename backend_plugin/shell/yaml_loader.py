@@ -1,6 +1,7 @@
 """A strict and safe YAML reader, which also accepts any JSON."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -22,11 +23,9 @@ def load_documents(data: bytes, *, times: bool = True) -> Sequence[Any]:
         ValueError: If a number, a timestamp or the encoding is invalid.
         RecursionError: If the stream nests more than 500 levels deep.
     """
-    try:
+    with suppress(msgspec.DecodeError):
         # JSON escapes a character beyond U+FFFF as a surrogate pair, which YAML reads as two characters.
         return [msgspec.json.decode(data)]
-    except msgspec.DecodeError:
-        pass
     import yaml  # Importing yaml is slow, and JSON does not need it.
 
     # The C loader is ten times as fast where it is available, and it rejects lone surrogates.

@@ -100,9 +100,7 @@ _REQUIRED: Final = {
 
 def iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
     """Yield key, message and remedy for each setting that contradicts another setting or the cluster kind."""
-    for needs, needed in _REQUIRED.items():
-        if needs in values and needed not in values:
-            yield needs, f"has no effect without {needed}", f"also set {needed}"
+    yield from _iter_incomplete(values)
     yield from _iter_unused(values, kind)
     if (port := values.get("metrics.port")) and port == values.get("port", DEFAULT_PORT):
         yield "metrics.port", "is also the port for calls", "write another port, or 0 for a free one"
@@ -112,6 +110,12 @@ def iter_contradictions(values: Mapping[str, Any], kind: ClusterKind) -> Iterato
             "would give other hosts access, and clients of an embedded cluster can run commands as this user",
             "write 127.0.0.1, ::1 or localhost",
         )
+
+
+def _iter_incomplete(values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for needs, needed in _REQUIRED.items():
+        if needs in values and needed not in values:
+            yield needs, f"has no effect without {needed}", f"also set {needed}"
 
 
 def _iter_unused(values: Mapping[str, Any], kind: ClusterKind) -> Iterator[tuple[str, str, str]]:
