@@ -66,13 +66,16 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
     """Return the ranks of a replica; None if it is an initializer, or if a rendezvous assigns the ranks."""
-    has_rendezvous = job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
-    if role in job.initializers or has_rendezvous:
+    if role in job.initializers or _has_rendezvous_ranks(job):
         return None
     each = job.nproc_per_node or 1
     masters = sum(group.replicas for group in job.groups if group.role == "master")
     first = (index + (masters if role == "worker" else 0)) * each
     return range(first, first + each)
+
+
+def _has_rendezvous_ranks(job: Job) -> bool:
+    return job.elastic and (job.replicas != 1 or job.nproc_per_node is None)
 
 
 def list_replicas_with_rank(job: Job, rank: int) -> frozenset[str]:

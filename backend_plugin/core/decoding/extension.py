@@ -68,7 +68,6 @@ def decode(value: JsonValue, problems: list[Problem]) -> Extension:
 
 def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
     parts = _read_set_fields(message)
-    sources = {kind: parts[kind] for kind in PATHS if kind in parts}
     return TrainJobOptions(
         runtime=parts.get("runtime"),
         runtime_kind=parts.get("runtime_kind"),
@@ -85,13 +84,18 @@ def _decode_train_job(message: task_pb2.TrainJob) -> TrainJobOptions:
             )
             for rule in message.pod_failure_policy
         ),
-        sources={
-            kind: DataSource(uri=source.uri, secret=source.secret or None, env=dict(source.env))
-            for kind, source in sources.items()
-        },
+        sources=_decode_sources(parts),
         storage=DataStorage(**_read_set_fields(message.storage)),
         framework=message.framework or TORCH,
     )
+
+
+def _decode_sources(parts: Mapping[str, Any]) -> dict[str, DataSource]:
+    sources = {kind: parts[kind] for kind in PATHS if kind in parts}
+    return {
+        kind: DataSource(uri=source.uri, secret=source.secret or None, env=dict(source.env))
+        for kind, source in sources.items()
+    }
 
 
 def _decode_role(role: task_pb2.Role) -> tuple[Placement, int | None]:
@@ -118,15 +122,18 @@ def _check_extension(message: task_pb2.TaskExtension) -> Iterator[Problem]:
         yield build_problem(f"{_PATH}.version", message.version, "is a layout of another release", remedy)
     for name, role in (("master", message.master), ("worker", message.worker)):
         for index, toleration in enumerate(role.tolerations):
-            path = f"{_PATH}.{name}.tolerations[{index}]"
-            # The later checks of the pod accept any text.
-            if toleration.operator:
-                yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
-            if toleration.effect:
-                yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
+            yield from _check_toleration(toleration, f"{_PATH}.{name}.tolerations[{index}]")
     yield from _check_gang(message.gang)
     yield from _check_train_job(message.train_job)
     yield from check_sources(message.train_job, f"{_PATH}.trainJob")
+
+
+def _check_toleration(toleration: task_pb2.Toleration, path: str) -> Iterator[Problem]:
+    # The later checks of the pod accept any text.
+    if toleration.operator:
+        yield from check_choice(toleration.operator, _OPERATORS, f"{path}.operator")
+    if toleration.effect:
+        yield from check_choice(toleration.effect, _EFFECTS, f"{path}.effect")
 
 
 def _check_gang(gang: task_pb2.Gang) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from flyteidl.core.security_pb2 import Secret, SecurityContext
@@ -23,6 +24,11 @@ _FLYTES: Final = str.maketrans(_RFC_4648, "abcdefghijklmnopqrstuvwxyz123456", "=
 _LONGEST_LABEL: Final = 63
 # The API server's limit for the keys and values of all annotations of an object.
 _LARGEST_ANNOTATIONS: Final = 256 * 1024
+_RULES: Final = {
+    "labels": (name_rules.check_qualified_name, name_rules.check_label_value),
+    # The API server ignores the case of the keys of annotations.
+    "annotations": (lambda key: name_rules.check_qualified_name(key.lower()), lambda _: []),
+}
 _NOT_IN_A_LABEL: Final = re.compile("[^-a-z0-9]+")
 
 
@@ -97,10 +103,9 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
 
     Also yield one if the annotations are too large.
     """
-    for part, check_value in (("labels", name_rules.check_label_value), ("annotations", lambda _: [])):
+    for part, (check_key, check_value) in _RULES.items():
         for key, value in metadata.get(part, {}).items():
-            # The API server ignores the case of the keys of annotations.
-            rules = name_rules.check_qualified_name(key if part == "labels" else key.lower())
+            rules = check_key(key)
             if wrong := rules or check_value(value):
                 yield build_problem(
                     f"{path}.{part}",
@@ -108,8 +113,8 @@ def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iter
                     f"would be rejected by the cluster: {wrong[0]}",
                     "correct it; it may be of the execution, the PodTemplate or the settings",
                 )
-    annotations = metadata.get("annotations", {})
-    size = sum(len(f"{key}{value}".encode(errors="replace")) for key, value in annotations.items())
+    text = "".join(chain.from_iterable(metadata.get("annotations", {}).items()))
+    size = len(text.encode(errors="replace"))
     remedy = "leave some out; they may be of the execution, the PodTemplate or the settings"
     yield from check_size(f"{path}.annotations", size, _LARGEST_ANNOTATIONS, remedy)
 

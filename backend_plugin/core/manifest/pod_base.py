@@ -41,12 +41,12 @@ def find_template(request: PodRequest) -> tuple[Fields, list[Problem], list[Prob
     path, manifest = found
     plain = normalize_json(manifest)
     template, problems = convert_value(plain, "PodTemplate", path)
-    if not problems and not template.get("template", {}).get("spec", {}).get("containers"):
-        message = "is empty, and the API server rejects a PodTemplate without containers"
-        remedy = "add a container named default with any image; it is only a template and never runs"
-        problems = [build_problem(f"{path}.template.spec.containers", [], message, remedy)]
     if problems:
         return {}, problems, []
+    if not template.get("template", {}).get("spec", {}).get("containers"):
+        message = "is empty, and the API server rejects a PodTemplate without containers"
+        remedy = "add a container named default with any image; it is only a template and never runs"
+        return {}, [build_problem(f"{path}.template.spec.containers", [], message, remedy)], []
     return _without_default_scheduler(template["template"]), [], [*_check_fields(plain, path)]
 
 

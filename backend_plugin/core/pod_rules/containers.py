@@ -36,14 +36,20 @@ def check_containers(spec: Fields) -> Iterator[FieldError]:
     taken: set[str] = set()
     if not spec.get("containers"):
         yield build_required_error("spec.containers")
+    for kind, path, container in _iter_containers(spec):
+        name = container.get("name", "")
+        yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
+        yield from _check_container(container, path)
+        yield from _check_mounts(container.get("volumeMounts", ()), volumes, f"{path}.volumeMounts")
+        if kind == "containers" and container.get("restartPolicy"):
+            yield build_forbidden_error(f"{path}.restartPolicy", "may not be set for non-init containers")
+
+
+def _iter_containers(spec: Fields) -> Iterator[tuple[str, str, Fields]]:
+    """Yield each container with its kind (a key of the pod spec) and its path."""
     for kind in _KINDS:
         for index, container in enumerate(spec.get(kind, ())):
-            path, name = f"spec.{kind}[{index}]", container.get("name", "")
-            yield from check_required_name(f"{path}.name", name, name_rules.check_dns_label, taken)
-            yield from _check_container(container, path)
-            yield from _check_mounts(container.get("volumeMounts", ()), volumes, f"{path}.volumeMounts")
-            if kind == "containers" and container.get("restartPolicy"):
-                yield build_forbidden_error(f"{path}.restartPolicy", "may not be set for non-init containers")
+            yield kind, f"spec.{kind}[{index}]", container
 
 
 def _check_container(container: Fields, path: str) -> Iterator[FieldError]:
@@ -126,9 +132,8 @@ def _check_mount_path(place: str, taken: set[str], path: str) -> Iterator[FieldE
 
 def check_resources(spec: Fields) -> Iterator[FieldError]:
     """Yield the errors in the resources of the containers of a pod spec."""
-    for kind in _KINDS:
-        for index, container in enumerate(spec.get(kind, ())):
-            yield from _check_resources(container.get("resources", {}), f"spec.{kind}[{index}].resources")
+    for _, path, container in _iter_containers(spec):
+        yield from _check_resources(container.get("resources", {}), f"{path}.resources")
 
 
 def _check_resources(resources: Fields, path: str) -> Iterator[FieldError]:
