@@ -1,6 +1,6 @@
 """The PyTorchJob manifest. It has only fields that training-operator 1.7 to 1.9 interpret in the same way."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend_plugin.core.dialects.base import encode_storable, without_duplicate_secrets
@@ -63,16 +63,23 @@ def _build_replica_spec(group: ReplicaGroup, pod: Manifest) -> Manifest:
 
 
 def _with_named_ports(container: Manifest) -> Manifest:
-    # Each container port becomes a port of the service, which requires names if there is more than one. The
-    # operator adds its own port to a container without a port of that name.
+    # Each container port becomes a port of the service, which requires names if there is more than one.
     ports = get_mappings(container, "ports")
     if container.get("name") != CONTAINER or not ports:
         return container
-    is_taken = any(port.get("name") == PORT.name for port in ports)
-    numbers = [port.get("containerPort") for port in ports]
-    names = [PORT.name if each == PORT.number and not is_taken else f"port-{each}" for each in numbers]
-    named = [{**port, "name": port.get("name") or name} for port, name in zip(ports, names, strict=True)]
-    return {**container, "ports": named}
+    is_added = _is_port_added(ports)
+    return {**container, "ports": [_with_port_name(port, is_added=is_added) for port in ports]}
+
+
+def _is_port_added(ports: Sequence[Mapping[str, Any]]) -> bool:
+    """True if the operator adds its port to a container with `ports`, because none of them has its name."""
+    return all(port.get("name") != PORT.name for port in ports)
+
+
+def _with_port_name(port: Manifest, *, is_added: bool) -> Manifest:
+    number = port.get("containerPort")
+    default = PORT.name if is_added and number == PORT.number else f"port-{number}"
+    return {**port, "name": port.get("name") or default}
 
 
 def _build_run_policy(job: TrainingJob, draft: JobDraft) -> Manifest:
@@ -130,8 +137,11 @@ def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for number in list_repeated([each.get("containerPort", 0) for each in ports]):
         remedy = "leave one of the two out: each is a TCP port of the replica's service"
         yield build_problem(path, number, "is the number of two ports", remedy)
-    # The operator adds its port to a container without a port of that name.
-    is_added = all(each.get("name") != PORT.name for each in ports)
-    if is_added and any(each.get("containerPort") == PORT.number for each in ports if each.get("name")):
+    if _conflicts_with_operator_port(ports):
         remedy = f"name it {PORT.name}, or use another number"
         yield build_problem(path, PORT.number, "is the port with which replicas find each other", remedy)
+
+
+def _conflicts_with_operator_port(ports: Sequence[Mapping[str, Any]]) -> bool:
+    named = [each for each in ports if each.get("name")]
+    return _is_port_added(ports) and any(each.get("containerPort") == PORT.number for each in named)

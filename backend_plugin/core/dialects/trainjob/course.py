@@ -40,10 +40,8 @@ def interpret(observed: Observed) -> Observed:
     job = observed.job
     if job is None:
         return observed
-    replicas = [pod for pod in observed.pods if not pod.place]
-    nodes = _select_current([pod for pod in replicas if pod.role == ROLE])
-    by_role = ([pod for pod in replicas if pod.role == role] for role in job.initializers)
-    loading = [pod for pods in by_role for pod in _select_current(pods)]
+    nodes = _select_current(observed.pods, ROLE)
+    loading = [pod for role in job.initializers for pod in _select_current(observed.pods, role)]
     return structs.replace(
         observed,
         job=_with_course(job, nodes, observed.events),
@@ -67,9 +65,13 @@ def _select_pods(
         # An initializer is not a replica, but its failure may be the cause of the end.
         kept |= {pod.name for pod in loading if pod.phase != "Succeeded"}
     roles = (ROLE, *job.initializers)
-    kept |= {pod.name for pod in pods if not pod.role or pod.place}
-    kept |= {pod.name for pod in pods if pod.phase == "Failed" and pod.role not in roles}
-    return tuple(pod for pod in pods if pod.name in kept)
+    return tuple(pod for pod in pods if pod.name in kept or not _is_left_out(pod, roles))
+
+
+def _is_left_out(pod: Pod, roles: Sequence[str]) -> bool:
+    if not pod.role or pod.place:
+        return False
+    return pod.role in roles or pod.phase != "Failed"
 
 
 def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFile, ...]:
@@ -77,8 +79,12 @@ def _select_error_files(job: Job, files: tuple[ErrorFile, ...]) -> tuple[ErrorFi
     indexes, end = _read_options(job).succeeded_indexes, job.end_condition
     if indexes is None or end is None or end.type != job_conditions.SUCCEEDED:
         return files
-    writers = [(file, parse_replica_name(file.worker).rpartition("-")[2]) for file in files]
-    return tuple(file for file, node in writers if not node.isdecimal() or contains_index(indexes, int(node)))
+    return tuple(file for file in files if _is_required(file, indexes))
+
+
+def _is_required(file: ErrorFile, indexes: str) -> bool:
+    node = parse_replica_name(file.worker).rpartition("-")[2]
+    return not node.isdecimal() or contains_index(indexes, int(node))
 
 
 def build_stop_spec(job: Job) -> Manifest | None:
@@ -94,14 +100,14 @@ def _read_options(job: Job) -> options.JobOptions:
     return options.decode(job.annotations.get(options.ANNOTATION, ""))
 
 
-def _select_current(pods: Sequence[Pod]) -> Sequence[Pod]:
+def _select_current(pods: Iterable[Pod], role: str) -> Sequence[Pod]:
     """Return the newest pod of each node; only pods created after the last restart of the whole job count."""
-    last = max((pod.attempt for pod in pods), default=0)
+    replicas = [pod for pod in pods if pod.role == role and not pod.place]
+    last = max((pod.attempt for pod in replicas), default=0)
     newest: dict[int, Pod] = {}
-    for pod in pods:
-        other = newest.get(pod.index)
-        if pod.attempt == last and (other is None or _get_age_key(other) < _get_age_key(pod)):
-            newest[pod.index] = pod
+    for pod in replicas:
+        if pod.attempt == last:
+            newest[pod.index] = max(newest.get(pod.index, pod), pod, key=_get_age_key)
     return [*newest.values()]
 
 
@@ -185,7 +191,6 @@ def _find_surplus_end(nodes: Sequence[Pod], least: int) -> datetime | None:
     """
     done = [pod for pod in nodes if pod.phase == "Succeeded"]
     ends = [*filter(None, [pod.termination.finished for pod in done if pod.termination is not None])]
-    if len(done) < least or not ends:
-        return None
     starts = [pod.run_start for pod in nodes if pod.phase != "Succeeded"]
-    return max(ends) if min(ends) < min(filter(None, starts), default=_NEVER) else None
+    has_ended = len(done) >= least and min(ends, default=_NEVER) < min(filter(None, starts), default=_NEVER)
+    return max(ends) if has_ended else None

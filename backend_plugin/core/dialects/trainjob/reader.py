@@ -60,11 +60,6 @@ def read_job(manifest: Manifest) -> Job:
     trainer, metadata = get_mapping(spec, "trainer"), read_job_metadata(manifest)
     job_options = options.decode(metadata["annotations"].get(options.ANNOTATION, ""))
     count = read_replica_count(trainer, "numNodes")
-    conditions = [
-        structs.replace(each, type=_CONDITIONS.get(each.type, each.type)) for each in read_conditions(status)
-    ]
-    if status.get("jobsStatus"):  # Trainer fills this field only after it has created the JobSet.
-        conditions.append(Condition(type=job_conditions.CREATED, true=True))
     managers = tuple(get_interned(each, "manager") for each in get_mappings(spec, "runtimePatches"))
     return Job(
         dialect=RESOURCE.kind,
@@ -84,10 +79,18 @@ def read_job(manifest: Manifest) -> Job:
         patch_managers=managers,
         lost_patch=job_options.named_runtime and MANAGER not in managers,
         owns_pods=False,
-        conditions=tuple(conditions),
+        conditions=_translate_conditions(status),
         expires=job_options.ttl_seconds is not None,
         ttl=None if job_options.ttl_seconds is None else timedelta(seconds=max(0, job_options.ttl_seconds)),
     )
+
+
+def _translate_conditions(status: Manifest) -> tuple[Condition, ...]:
+    read = read_conditions(status)
+    conditions = [structs.replace(each, type=_CONDITIONS.get(each.type, each.type)) for each in read]
+    if status.get("jobsStatus"):  # Trainer fills this field only after it has created the JobSet.
+        conditions.append(Condition(type=job_conditions.CREATED, true=True))
+    return tuple(conditions)
 
 
 def read_without_pods(manifest: Manifest) -> Job:

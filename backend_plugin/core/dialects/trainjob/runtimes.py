@@ -36,14 +36,13 @@ def read_runtime(manifest: Manifest) -> Runtime:
     trainer = resource.find_trainer(get_mapping(node, "template", "spec", "template", "spec"))
     device, count = _read_device(get_mapping(trainer, "resources", "limits"))
     name, nodes = get_text(metadata, "name"), get_int(policy, "numNodes")
-    processes = [get_mapping(policy, framework).get("numProcPerNode") for framework in policy]
     return Runtime(
         name=name,
         kind=get_text(manifest, "kind"),
         namespace=get_text(metadata, "namespace"),
         framework=labels.get(resource.FRAMEWORK, ""),
         nodes=1 if nodes is None else nodes,
-        processes=next((str(each) for each in processes if isinstance(each, int | str)), ""),
+        processes=_read_processes(policy),
         device=device,
         device_count=count,
         image=get_text(trainer, "image"),
@@ -51,6 +50,11 @@ def read_runtime(manifest: Manifest) -> Runtime:
         role=get_text(node, "name") if trainer else "",
         initializers=tuple(get_text(each, "name") for each in replicated.values()),
     )
+
+
+def _read_processes(policy: Manifest) -> str:
+    found = [get_mapping(policy, framework).get("numProcPerNode") for framework in policy]
+    return next((str(each) for each in found if isinstance(each, int | str)), "")
 
 
 def _read_device(limits: Manifest) -> tuple[str, str]:
