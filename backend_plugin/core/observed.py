@@ -246,3 +246,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if ``outputs.pb`` exists; None if not checked."""
     reading_outputs: bool = False
     """True while the error files and outputs are being read."""
+
+    @property
+    def has_launcher(self) -> bool:
+        """True if the first node of the job runs mpirun."""
+        return self.job is not None and self.job.launcher

@@ -84,12 +84,8 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
     if file.failure is not None:
         return file.failure, file.cause
     parsed = _parse_message(file.message)
-    # A process that ended without an exception has no class, and a text without a class gets ``Error``.
-    name, message = ("" if parsed.exit_code is not None else "Error"), parsed.text
-    if name and (known := _EXCEPTION.match(parsed.text)):
-        name, message = known["name"], known["message"] or ""
+    name, message = _split_exception(parsed)
     last_file = ["", *_LAST_FILE.findall(parsed.trace)][-1]
-    is_transport = _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
     failure = Failure(
         rank=int(parsed.rank) if parsed.rank else None,
         replica=parse_replica_name(file.worker) or parsed.where,
@@ -100,10 +96,25 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
         frames=parsed.frames,
         chain=parsed.chain,
         traceback=parsed.trace,
-        from_torch="/torch/" in last_file or is_transport,
+        from_torch="/torch/" in last_file or _is_transport_error(name, message),
         recoverable=file.recoverable,
     )
     return failure, parsed.cause
+
+
+def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
+    """Return the class and the message of the exception.
+
+    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
+    """
+    if parsed.exit_code is not None:
+        return "", parsed.text
+    known = _EXCEPTION.match(parsed.text)
+    return (known["name"], known["message"] or "") if known else ("Error", parsed.text)
+
+
+def _is_transport_error(name: str, message: str) -> bool:
+    return _TRANSPORT_ERROR.match(name) is not None or any(part in message for part in _TRANSPORT)
 
 
 def _parse_message(message: str) -> _ParsedMessage:
@@ -123,8 +134,11 @@ def _parse_report(text: str, trace: str, report: "re.Match[str]") -> _ParsedMess
     headline = report["headline"] or ""
     # A headline about several ranks does not have a single source location.
     several = "; " in headline
-    at = None if several else _AT.search(headline)
-    frames = [Frame(file=at["file"], line=int(at["line"]), function=at["function"], code="")] if at else []
+    frames = [
+        Frame(file=at["file"], line=int(at["line"]), function=at["function"], code="")
+        for at in _AT.finditer(headline)
+        if not several
+    ]
     return _ParsedMessage(
         _extract_report_body(text[report.end() :], headline if several else ""),
         trace,

@@ -24,10 +24,9 @@ def list_event_terminations(
     preemptions and evictions by the kubelet, and ten minutes for others.
     """
     existing = {pod.name for pod in observed.pods}
-    launcher = observed.job is not None and observed.job.launcher
     last: dict[str, ReplicaTermination] = {}
     for event in (each for each in observed.events if _is_recent(each, ended)):
-        termination = _find_event_termination(event, exit_codes, launcher=launcher)
+        termination = _find_event_termination(event, exit_codes, launcher=observed.has_launcher)
         if termination is not None and termination.pod not in existing:
             last[termination.pod] = max(
                 last.get(termination.pod, termination),

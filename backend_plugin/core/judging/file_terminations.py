@@ -17,7 +17,7 @@ def list_file_terminations(
     files: Sequence[ErrorFile], observed: Observed, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
     """Return the terminations that these error files of workers report."""
-    pods, launcher = observed.pods, observed.job is not None and observed.job.launcher
+    pods, launcher = observed.pods, observed.has_launcher
     deletion_times = {name: pod.deleted for pod in pods if pod.deleted for name in (pod.replica, pod.name)}
     replicas = {pod.name: pod.replica for pod in pods}
     return [
@@ -116,9 +116,13 @@ def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bo
         return False
     role = error_parser.parse_replica_name(file.worker).partition("-")[0]
     restarts = {group.role: group.restarts for group in job.groups}
+    return restarts.get(role, False) and _implies_success(job, role)
+
+
+def _implies_success(job: Job, role: str) -> bool:
     # All nodes of a job without roles must succeed, also if it is elastic.
-    must_succeed = role in ("master", "node") or not (job.elastic or "master" in restarts)
-    return restarts.get(role, False) and (must_succeed or job.clean_pod_policy == "All")
+    is_decided_by_master = job.elastic or any(group.role == "master" for group in job.groups)
+    return job.clean_pod_policy == "All" or role in ("master", "node") or not is_decided_by_master
 
 
 # The shortest time in which a container is restarted and completes any work.
@@ -128,17 +132,19 @@ POD_TIME_RESOLUTION: Final = timedelta(seconds=1)
 
 
 def _get_writer_state(file: ErrorFile, pod: Pod) -> _WriterState:
-    ended, has_succeeded = pod.termination, pod.phase == "Succeeded"
+    ended = pod.termination
     if not _has_restarted_since(file, pod):
         return _WriterState.FAILED
+    if pod.deleted is None and ended is None and pod.phase in ("Pending", "Running"):
+        return _WriterState.RESTARTED
+    return _WriterState.RECOVERED if _has_completed_work(pod, ended) else _WriterState.FAILED
+
+
+def _has_completed_work(pod: Pod, ended: ContainerTermination | None) -> bool:
     if pod.deleted is not None:
         # A worker that exits with 0 because its pod is deleted has not completed its work.
-        has_succeeded = has_succeeded and has_ended_by(ended, pod.deleted)
-    elif ended is not None:
-        has_succeeded = has_succeeded or ended.exit_code == 0
-    elif pod.phase in ("Pending", "Running"):
-        return _WriterState.RESTARTED
-    return _WriterState.RECOVERED if has_succeeded else _WriterState.FAILED
+        return pod.phase == "Succeeded" and has_ended_by(ended, pod.deleted)
+    return pod.phase == "Succeeded" or (ended is not None and ended.exit_code == 0)
 
 
 def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
@@ -148,8 +154,12 @@ def has_ended_by(ended: ContainerTermination | None, at: datetime) -> bool:
 
 def _has_restarted_since(file: ErrorFile, pod: Pod) -> bool:
     """True if the pod, or its current container run, started after the worker wrote `file`."""
-    container, began = pod.primary, pod.run_start or pod.started or pod.created
-    again = container is not None and (container.restarts > 0 or container.last is not None)
+    began, again = pod.run_start or pod.started or pod.created, _has_previous_run(pod)
     if began is None or file.at is None:
         return again
-    return began > file.at or (again and began - file.at > -POD_TIME_RESOLUTION)
+    return began - file.at > (-POD_TIME_RESOLUTION if again else timedelta(0))
+
+
+def _has_previous_run(pod: Pod) -> bool:
+    container = pod.primary
+    return container is not None and (container.restarts > 0 or container.last is not None)

@@ -16,7 +16,7 @@ from backend_plugin.core.judging import (
 )
 from backend_plugin.core.judging.job_status import JobState, JobStatus
 from backend_plugin.core.judging.terminations import ExitCodes, ReplicaTermination
-from backend_plugin.core.observed import Condition, Job, JobLimit, Observed, get_end_time
+from backend_plugin.core.observed import Condition, Job, JobLimit, Observed, Pod, get_end_time
 
 
 def build_final_status(
@@ -116,11 +116,16 @@ def _list_known_terminations(
     limit = _find_limit(observed.job, condition)
     if limit is JobLimit.DEADLINE or not all(map(_is_stopped, merged)):
         return merged
-    by_backoff = limit is JobLimit.BACKOFF
-    restarts = terminations.list_restart_terminations(pods, exit_codes) if by_backoff else []
+    restarts = _list_restarts(pods, limit, exit_codes)
     near = root_cause.select_near_files(earlier, restarts)
     of_files = file_terminations.list_file_terminations(near, observed, exit_codes)
     return root_cause.merge_terminations(restarts, of_files) or merged
+
+
+def _list_restarts(
+    pods: Sequence[Pod], limit: JobLimit | None, exit_codes: ExitCodes
+) -> list[ReplicaTermination]:
+    return terminations.list_restart_terminations(pods, exit_codes) if limit is JobLimit.BACKOFF else []
 
 
 def _list_reported_ends(
@@ -139,7 +144,11 @@ def _is_cleanup(termination: ReplicaTermination, job: Job | None, condition: Con
     """True if the operator stopped this replica because another termination had ended the job."""
     if job is None or condition is None or not _is_stopped(termination):
         return False
-    at, ended = termination.at, get_end_time(job, condition)
+    return _can_be_after_end(termination.at, job, condition)
+
+
+def _can_be_after_end(at: datetime | None, job: Job, condition: Condition) -> bool:
+    ended = get_end_time(job, condition)
     if at is None or ended is None or at > ended:
         return True
     removes_pods = job.clean_pod_policy not in ("", "None") or _find_limit(job, condition) is JobLimit.BACKOFF

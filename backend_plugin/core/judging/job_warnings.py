@@ -47,8 +47,7 @@ _GANG: Final = 2
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
     """Return a warning if Kueue alone admits a new job, and no gang scheduler places its pods."""
-    is_queued = {group.kind for group in observed.pod_groups} == {"Workload"} and gang.queue
-    if not is_queued or gang.scheduler_name or gang.by_operator:
+    if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
     if has_run or max(_GANG, sum(pod.is_bound for pod in pods) + 1) > job.replicas:
@@ -56,17 +55,26 @@ def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangS
     return JobWarning(text=IN_PART)
 
 
+def _has_only_queue(observed: Observed, gang: GangSummary) -> bool:
+    is_alone = bool(gang.queue) and not (gang.scheduler_name or gang.by_operator)
+    return is_alone and {group.kind for group in observed.pod_groups} == {"Workload"}
+
+
 def _check_host(job: Job, pods: Sequence[Pod]) -> JobWarning | None:
     """Return a warning if some replicas of an elastic job have nodes, but the rendezvous host has none."""
     # The first replica hosts the rendezvous: the master, or else the first worker or node.
     role = job.groups[0].role if job.elastic and job.groups else ""
-    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == f"{role}-0")
-    if role == "master" or not is_waiting or not any(pod.is_bound for pod in pods):
+    if role == "master" or not _is_waited_for(f"{role}-0", pods):
         return None
     return JobWarning(
         text=f"{role}-0 hosts the rendezvous and has no node: the {role}s that have nodes wait for it; set"
         f" min_member of the gang to the largest number of nodes to start all {role}s together"
     )
+
+
+def _is_waited_for(host: str, pods: Sequence[Pod]) -> bool:
+    is_waiting = any(_is_waiting(pod) for pod in pods if pod.replica == host)
+    return is_waiting and any(pod.is_bound for pod in pods)
 
 
 def _is_waiting(pod: Pod) -> bool:

@@ -121,9 +121,12 @@ def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: b
         return join_lines(state, *warnings)
     first = status.waits[0]
     remedy = select_remedy(first) if is_blocking(first) else ""
-    is_news = first.raw not in first.text and (first.of_gang or not first.replicas)
-    raw = f"message of its scheduler: {first.raw}" if is_news else ""
-    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, raw)
+    return join_lines(f"{reasons[0]} ({state})", *reasons[1:], *warnings, remedy, _format_raw(first))
+
+
+def _format_raw(wait: PendingReason) -> str:
+    is_news = wait.raw not in wait.text and (wait.of_gang or not wait.replicas)
+    return f"message of its scheduler: {wait.raw}" if is_news else ""
 
 
 def _format_state(status: JobStatus, *, queued: bool) -> str:

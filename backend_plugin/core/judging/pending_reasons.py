@@ -136,6 +136,10 @@ def find_pod_reason(pod: Pod, exit_codes: ExitCodes) -> PendingReason | None:
         return None
     if pod.phase != "Running" and not pod.is_bound:
         return _build_unbound_reason(pod)
+    return _find_start_reason(pod, exit_codes)
+
+
+def _find_start_reason(pod: Pod, exit_codes: ExitCodes) -> PendingReason | None:
     for container in pod.init_containers + pod.containers:
         if container.waiting:
             return _build_container_reason(pod, container, exit_codes)
@@ -205,16 +209,24 @@ def format_unschedulable(message: str) -> SchedulerMessage:
     nodes = _NODES.search(message)
     if nodes is None:
         return SchedulerMessage(text=message.strip() or "no node has been found", gang=False)
-    why = f"{nodes[3].partition('preemption:')[0]} ".partition(". ")[0].strip()
-    parts = [part.strip() for part in why.split(", ") if part]
+    parts = _split_node_reasons(nodes[3])
     short = tuple(match[2] for part in parts if (match := _LACKING.match(part)))
     reasons = "; ".join(_OTHERWISE.sub(r"\1 ", _LACKING.sub(r"\1 lack \2", part)) for part in parts)
+    never = _NEVER if _exceeds_capacity(nodes, parts) else ""
+    text = f"no node of {nodes[2]} fits: {reasons}{never}"
+    return SchedulerMessage(text=text, gang=False, short=short)
+
+
+def _split_node_reasons(text: str) -> list[str]:
+    why = f"{text.partition('preemption:')[0]} ".partition(". ")[0].strip()
+    return [part.strip() for part in why.split(", ") if part]
+
+
+def _exceeds_capacity(nodes: re.Match[str], parts: Sequence[str]) -> bool:
     # The request exceeds every node if preemption helps on none of them, and they lack only resources.
     unhelpful = _UNHELPFUL.search(nodes[3])
     is_everywhere = unhelpful is not None and unhelpful[1] == nodes[2]
-    never = _NEVER if is_everywhere and len(short) == len(parts) else ""
-    text = f"no node of {nodes[2]} fits: {reasons}{never}"
-    return SchedulerMessage(text=text, gang=False, short=short)
+    return is_everywhere and all(map(_LACKING.match, parts))
 
 
 CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {

@@ -124,13 +124,7 @@ def with_early_exits(
     """
     if termination is None or termination.at is None or not is_consequence(termination.failure):
         return termination
-    ends = ((pod.replica, pod.termination) for pod in pods if pod.deleted is None)
-    exited = {
-        replica
-        for replica, end in ends
-        if end is not None and end.exit_code == 0 and has_ended_by(end, termination.at)
-    }
-    early = exited - {termination.failure.replica}
+    early = _find_early_exits(pods, termination.at) - {termination.failure.replica}
     if not early:
         return termination
     names = ", ".join(sorted(early, key=error_parser.get_replica_sort_key))
@@ -140,6 +134,13 @@ def with_early_exits(
     text = f"it waited for {names}, which had already ended with exit code 0"
     failure = replace(termination.failure, exception="EarlyExit", message=f"{text}\n{termination.summary}")
     return structs.replace(termination, failure=failure, cause=Cause.USER_ERROR, summary=text)
+
+
+def _find_early_exits(pods: Sequence[Pod], at: datetime) -> set[str]:
+    ends = ((pod.replica, pod.termination) for pod in pods if pod.deleted is None)
+    return {
+        replica for replica, end in ends if end is not None and end.exit_code == 0 and has_ended_by(end, at)
+    }
 
 
 def select_near_files(files: Sequence[ErrorFile], ends: Sequence[ReplicaTermination]) -> list[ErrorFile]:

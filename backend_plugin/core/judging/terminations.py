@@ -115,8 +115,7 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
     at = _find_end_time(pod, ended.finished)
     cause = _classify_pod_failure(pod, container, ended, exit_codes)
     stopped = _is_stopped(pod, ended)
-    # The cluster reports a reason for the failure of the pod, or no container has failed.
-    is_reported = pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS
+    is_reported = _is_reported(pod, container, ended)
     return ReplicaTermination(
         failure=build_exit_code_failure(pod.replica, ended.exit_code or 0, at, stopped=stopped),
         cause=cause,
@@ -125,8 +124,13 @@ def find_pod_termination(pod: Pod, exit_codes: ExitCodes) -> ReplicaTermination 
         pod=pod.name,
         at=at,
         ordered=can_follow_deletion(ended.finished, pod.deleted),
-        explained=bool(is_reported) and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
+        explained=is_reported and cause not in (Cause.USER_ERROR, Cause.INVALID_CONFIG),
     )
+
+
+def _is_reported(pod: Pod, container: Container | None, ended: ContainerTermination) -> bool:
+    """True if the cluster reports a reason for the failure of the pod, or no container has failed."""
+    return bool(pod.reason or pod.disrupted or container is None or ended.reason in CONTAINER_REASONS)
 
 
 # The longest delay between a disruption and the condition that reports it, with the skew of their clocks.
@@ -235,10 +239,14 @@ def classify_container_termination(ended: ContainerTermination, exit_codes: Exit
     """Return the cause of a container's termination; the reason and conditions of the pod are ignored."""
     known = CONTAINER_REASONS.get(ended.reason)
     if known is Cause.INVALID_CONFIG and ended.message:
-        if "container init was OOM-killed" in ended.message:  # runc's message for a low memory limit.
-            return Cause.OOM_HOST
-        return Cause.INVALID_CONFIG if is_permanent_start_error(ended.message) else Cause.SYSTEM_ERROR
+        return _classify_start_error(ended.message)
     return known or classify_exit_code(ended.exit_code or 0, exit_codes, ended.message)
+
+
+def _classify_start_error(message: str) -> Cause:
+    if "container init was OOM-killed" in message:  # runc's message for a low memory limit.
+        return Cause.OOM_HOST
+    return Cause.INVALID_CONFIG if is_permanent_start_error(message) else Cause.SYSTEM_ERROR
 
 
 # Parts of a container runtime's messages which show that the container is invalid.

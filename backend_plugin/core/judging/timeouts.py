@@ -47,14 +47,18 @@ def get_admission_time(job: Job) -> datetime | None:
 def check_timeouts(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:
     """Return the failure of a job that has exceeded a timeout or its deadline, otherwise None."""
     over = _check_deadline(status, rules, now) or _check_no_status(status, rules, now)
-    is_waiting = status.waits or status.state is JobState.SUSPENDED
-    if over is not None or not is_waiting or (status.has_run and status.ready > 0 and status.scales):
+    if over is not None or _can_continue(status):
         return over
     return (
         _check_start(status, rules.judging, now)
         or _check_scheduling(status, rules.deadlines, now)
         or _check_queue(status, rules, now)
     )
+
+
+def _can_continue(status: JobStatus) -> bool:
+    is_waiting = status.waits or status.state is JobState.SUSPENDED
+    return not is_waiting or (status.has_run and status.ready > 0 and status.scales)
 
 
 def _check_no_status(status: JobStatus, rules: JudgingContext, now: datetime) -> Verdict | None:

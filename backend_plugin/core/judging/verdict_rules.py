@@ -128,9 +128,7 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
     termination = status.root_cause
     if termination is not None and not termination.failure.stopped:
         return _judge_root_cause(status, termination, f"the job {messages.LOSS[status.state]}")
-    # The master decides about the success, or all replicas if there is no master.
-    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
-    if status.outputs or (deciding and all(pod.phase == "Succeeded" for pod in deciding)):
+    if status.outputs or _has_completed_work(status):
         text = f"the work was complete; the job {messages.LOSS[status.state]}"
         return _build_verdict(Phase.SUCCEEDED, "Succeeded", text)
     return build_failure(
@@ -139,6 +137,12 @@ def _judge_missing_job(status: JobStatus) -> Verdict:
         f"the job {messages.DELETION[status.state]} before it ended, and not by Flyte",
         "find out what deleted it: a user, a cleanup of the namespace or a time to live",
     )
+
+
+def _has_completed_work(status: JobStatus) -> bool:
+    # The master decides about the success, or all replicas if there is no master.
+    deciding = [pod for pod in status.pods if pod.role == "master"] or status.pods
+    return {pod.phase for pod in deciding} == {"Succeeded"}
 
 
 def _judge_root_cause(status: JobStatus, termination: ReplicaTermination, note: str) -> Verdict:
