@@ -21,11 +21,15 @@ def build_file() -> str:
     """Return the content of the file with the rules, with new generated parts."""
     schedulers = list_schedulers().values()
     queues = [each.queues for each in schedulers if each.queues is not None]
-    observed = [each for of in schedulers for each in (of.queues, of.parent_queues, of.priorities) if each]
+    observed = [
+        each for one in schedulers for each in (one.queues, one.parent_queues, one.priorities) if each
+    ]
     pod_groups = [(each.resource.group, each.resource.plural) for each in list_group_kinds()]
     jobs = [(each.group, each.plural) for each in JOBS.values()]
     prerequisites = [(each.group, each.plural) for each in PREREQUISITES]
-    deactivated = [of.groups for of in schedulers if of.groups and of.status_parser.deactivation is not None]
+    deactivated = [
+        each.groups for each in schedulers if each.groups and each.status_parser.deactivation is not None
+    ]
     parts = {
         "jobs": _format_rules(jobs, ("create", "get", "list", "watch", "patch", "delete")),
         "prerequisites": _format_rules(prerequisites, ("create", "list", "patch", "delete")),

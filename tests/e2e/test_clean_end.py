@@ -36,7 +36,9 @@ def wait_for_ranks(pyflyte):
     return {int(path.name): int(path.read_text()) for path in found}
 
 
-@pytest.mark.parametrize("seed", [*FEW, *(pytest.param(n, marks=pytest.mark.soak) for n in MANY)], ids=str)
+@pytest.mark.parametrize(
+    "seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.soak) for seed in MANY)], ids=str
+)
 def test_killed_rank_is_reported_and_no_process_or_file_remains(pyflyte, seed):
     chance = random.Random(seed)
     started = start(pyflyte, seed)

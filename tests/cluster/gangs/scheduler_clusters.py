@@ -126,7 +126,9 @@ def with_installation(plane, objects, namespace):
         spec = {"containers": [{"name": "silent", "image": "image:1"}]}
         pod = build_manifest("v1", "Pod", "silent", namespace, spec=spec)
 
-        wait_for(lambda: plane.admin.try_create(pod).json()["spec"]["schedulerName"], lambda it: it == wanted)
+        wait_for(
+            lambda: plane.admin.try_create(pod).json()["spec"]["schedulerName"], lambda name: name == wanted
+        )
         yield
 
 

@@ -152,7 +152,9 @@ async def test_worker_waits_until_its_master_is_running(kubelet):
     stranger = replica("master", shell("sleep 60"), job="other")
     master = replica("master", shell("sleep 60"), initContainers=[shell("sleep 0.1", "init")])
     await kubelet.running(worker, stranger)
-    status = await kubelet.when(worker, lambda it: "running" in it["initContainerStatuses"][0]["state"])
+    status = await kubelet.when(
+        worker, lambda status: "running" in status["initContainerStatuses"][0]["state"]
+    )
     assert (status["phase"], waits(status)) == ("Pending", ("PodInitializing", ""))
     status = await kubelet.ran(master, worker)
     assert status["phase"] == "Succeeded"

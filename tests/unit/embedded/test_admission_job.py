@@ -36,7 +36,10 @@ def a_container(**fields: Any) -> dict[str, Any]:
         (a_job({"hostname": None, "nodeSelector": {"a": None, "b": "c"}}), a_job({"nodeSelector": {"b": "c"}})),
         # The definition is older than these fields of a pod.
         (a_job({"resources": {"limits": {"cpu": "1"}}, "hostnameOverride": "a"}), a_job()),
-        (a_job(a_container(ports=[{"containerPort": 1}, UDP], envFrom=[{"secretRef": {}, "more": {}}])), a_job(a_container(ports=[{**UDP, "protocol": "TCP"}, UDP], envFrom=[{"secretRef": {"name": ""}}]))),
+        (
+            a_job(a_container(ports=[{"containerPort": 1}, UDP], envFrom=[{"secretRef": {}, "more": {}}])),
+            a_job(a_container(ports=[{**UDP, "protocol": "TCP"}, UDP], envFrom=[{"secretRef": {"name": ""}}])),
+        ),
     ],
 )  # fmt: skip
 def test_job_is_stored_with_defaults_and_without_unknown_fields(sent: Any, stored: Any) -> None:

@@ -137,7 +137,10 @@ def test_invalid_count_is_rejected(value: object) -> None:
 @pytest.mark.parametrize(
     ("config", "arguments", "place"),
     [
-        *((Elastic, {"nnodes": n}, f"nnodes={n!r}") for n in ("4:1", "1:2:3", "0:2", "2:", 0, True)),
+        *(
+            (Elastic, {"nnodes": value}, f"nnodes={value!r}")
+            for value in ("4:1", "1:2:3", "0:2", "2:", 0, True)
+        ),
         (Elastic, {"nproc_per_node": "gpus"}, "nproc_per_node='gpus'"),
         (Elastic, {"start_method": "Spawn"}, "start_method='Spawn'"),
         (Elastic, {"monitor_interval": float("inf")}, "monitor_interval=inf"),

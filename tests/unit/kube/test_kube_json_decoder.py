@@ -29,10 +29,13 @@ META = {
     "uid": "u",
     "resourceVersion": "7",
     "managedFields": [{"manager": "m"}],
+    "creationTimestamp": AT,
+    "deletionTimestamp": AT,
+    "deletionGracePeriodSeconds": 30,
+    "labels": {"a": "b"},
+    "annotations": {"a": "b"},
+    "ownerReferences": [{"uid": "u", "kind": "FlyteWorkflow", "name": "f1"}] * 2,
 }
-META |= {"creationTimestamp": AT, "deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
-META |= {"ownerReferences": [{"uid": "u", "kind": "FlyteWorkflow", "name": "f1"}] * 2}
-META |= {"labels": {"a": "b"}, "annotations": {"a": "b"}}
 CONDITION = {"type": "Running", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": AT}
 ROLE = {"replicas": 2, "restartPolicy": "Never", "template": {"spec": {}}}
 JOB = {
@@ -54,11 +57,11 @@ EVENT = {
     "reason": "r",
     "message": "m",
     "type": "Warning",
+    "involvedObject": {"kind": "Pod", "name": f"{OURS}-worker-3", "uid": "u"},
     "lastTimestamp": AT,
     "eventTime": AT,
+    "series": {"lastObservedTime": AT},
 }
-EVENT |= {"involvedObject": {"kind": "Pod", "name": f"{OURS}-worker-3", "uid": "u"}}
-EVENT |= {"series": {"lastObservedTime": AT}}
 
 
 def find_kind(record):

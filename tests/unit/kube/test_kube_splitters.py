@@ -11,7 +11,11 @@ def framed(content):
     return len(content).to_bytes(4, "big") + content
 
 
-@pytest.mark.parametrize(("splitter", "join"), [(LineSplitter, lambda x: x + b"\n"), (FrameSplitter, framed)])
+def lined(content):
+    return content + b"\n"
+
+
+@pytest.mark.parametrize(("splitter", "join"), [(LineSplitter, lined), (FrameSplitter, framed)])
 @given(
     payloads=st.lists(st.binary(max_size=20).map(lambda each: each.replace(b"\n", b""))),
     rest=st.integers(0, 5),

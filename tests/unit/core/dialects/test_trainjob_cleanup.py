@@ -177,10 +177,8 @@ def test_job_is_read_with_the_options_of_its_annotation():
 def test_number_of_nodes_is_limited_and_a_malformed_manifest_has_one():
     for nodes, count in {None: 1, 0: 0, -1: 0, 7: 7, 10**9: 100_000, "x": 1}.items():
         assert DIALECT.read({**build_job(), "spec": {"trainer": {"numNodes": nodes}}}).replicas == count
-    assert [DIALECT.read(each).replicas for each in ({}, {"metadata": None, "spec": 3, "status": []})] == [
-        1,
-        1,
-    ]
+    for malformed in ({}, {"metadata": None, "spec": 3, "status": []}):
+        assert DIALECT.read(malformed).replicas == 1
 
 
 def test_options_are_written_without_their_defaults_and_read_despite_invalid_ones():

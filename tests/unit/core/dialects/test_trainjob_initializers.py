@@ -48,9 +48,8 @@ def test_job_name_leaves_room_for_the_pod_names_of_initializers():
 
 
 def test_volume_of_one_node_is_not_shared():
-    (policy,) = trainjobs.get_jobset(plan_with_data(BOTH, {"masterReplicas": {"replicas": 1}}))[
-        "volumeClaimPolicies"
-    ]
+    planned = plan_with_data(BOTH, {"masterReplicas": {"replicas": 1}})
+    (policy,) = trainjobs.get_jobset(planned)["volumeClaimPolicies"]
     (claim,) = policy["templates"]
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
 

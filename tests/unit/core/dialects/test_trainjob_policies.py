@@ -194,9 +194,8 @@ def reject_options(**options) -> dict[str, str]:
 
 def test_job_may_reference_a_runtime_of_its_namespace():
     extension = {"trainJob": {**RUNTIME["trainJob"], "runtimeKind": "TrainingRuntime"}}
-    reference = trainjobs.plan_train_job({**trainjobs.REPLICAS, "kfpytorch": extension}).job["spec"][
-        "runtimeRef"
-    ]
+    job = trainjobs.plan_train_job({**trainjobs.REPLICAS, "kfpytorch": extension}).job
+    reference = job["spec"]["runtimeRef"]
     assert (reference["kind"], reference["name"]) == ("TrainingRuntime", "torch-distributed")
 
 

@@ -30,10 +30,18 @@ AS_USER, NAMESERVER = {"runAsUser": 1}, {"nameservers": ["::1"]}
 SETTINGS = {
     "tolerations": ({"default-tolerations": TOLERATIONS[:1], "interruptible-tolerations": TOLERATIONS[1:2]}, {"tolerations": TOLERATIONS[:1]}, TOLERATING),
     "resource tolerations": ({"resource-tolerations": BY_RESOURCE}, *[TOLERATING] * 2),
-    "node selector": ({"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}}, {"nodeSelector": {"a": "1", "b": "1"}}, {"nodeSelector": {"a": "1", "b": "2"}}),
+    "node selector": (
+        {"default-node-selector": {"a": "1", "b": "1"}, "interruptible-node-selector": {"b": "2"}},
+        {"nodeSelector": {"a": "1", "b": "1"}},
+        {"nodeSelector": {"a": "1", "b": "2"}},
+    ),
     "requirement": ({"interruptible-node-selector-requirement": REQUIREMENT}, {}, REQUIRING),
     "requirement of others": ({"non-interruptible-node-selector-requirement": REQUIREMENT}, REQUIRING, {}),
-    "affinity": ({"default-affinity": node_affinity([Z], [Y]), "interruptible-node-selector-requirement": REQUIREMENT}, {"affinity": node_affinity([Z], [Y])}, {"affinity": node_affinity([Z, REQUIREMENT], [Y, REQUIREMENT])}),
+    "affinity": (
+        {"default-affinity": node_affinity([Z], [Y]), "interruptible-node-selector-requirement": REQUIREMENT},
+        {"affinity": node_affinity([Z], [Y])},
+        {"affinity": node_affinity([Z, REQUIREMENT], [Y, REQUIREMENT])},
+    ),
     "scheduler": ({"scheduler-name": "volcano"}, *[{"schedulerName": "volcano"}] * 2),
     "host network": ({"enable-host-networking-pod": True}, *[{"hostNetwork": True}] * 2),
     "no host network": ({"enable-host-networking-pod": False}, {}, {}),
@@ -174,7 +182,12 @@ ACCELERATORS = [
     ({"device": "a100", "unpartitioned": False}, {}, [IS_A100], [FOR_A100]),
     (WHOLE_A100, {}, [IS_A100, {"key": SIZE, "operator": "DoesNotExist"}], [FOR_A100]),
     (WHOLE_A100, OF_WHOLE, [IS_A100, REQUIREMENT], [FOR_A100, TOLERATIONS[0]]),
-    ({"partitionSize": "1g.5gb"}, {"gpu-partition-size-node-label": "size"}, [{"key": "size", "operator": "In", "values": ["1g.5gb"]}], [{"key": "size", "operator": "Equal", "value": "1g.5gb", "effect": "NoSchedule"}]),
+    (
+        {"partitionSize": "1g.5gb"},
+        {"gpu-partition-size-node-label": "size"},
+        [{"key": "size", "operator": "In", "values": ["1g.5gb"]}],
+        [{"key": "size", "operator": "Equal", "value": "1g.5gb", "effect": "NoSchedule"}],
+    ),
 ]  # fmt: skip
 
 
