@@ -199,7 +199,7 @@ def encode_message(message: Message) -> Mapping[str, Any]:
 
 def _encode_field(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+    if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "append"):
         return [_encode_value(each, field) for each in value]

@@ -82,8 +82,11 @@ def command(**options: Any) -> None:
     with command_errors.exit_on_invalid_input():
         rules = _build_judging_context(input_files.read_settings(options["settings"]))
         observed = _read_files(options["files"], job=options["job"], outputs=options["outputs"])
-    verdict = judge(observed, rules, now)
-    if options["output"] == "json":
+    _print_verdict(judge(observed, rules, now), options["output"])
+
+
+def _print_verdict(verdict: Verdict, form: str) -> None:
+    if form == "json":
         json_lines.print_json(_encode_verdict(verdict))
     else:
         cause = verdict.cause.value if verdict.cause else ""
@@ -161,8 +164,7 @@ def _read_files(files: Iterable[str], *, job: str | None, outputs: bool | None) 
         kind: _select_own_objects(objects[kind], selected, objects["job"])
         for kind in ("events", "pod_groups")
     }
-    names = ("", get_text(selected, "metadata", "name"))  # Some pods have no label with the name of a job.
-    pods = [each for each in objects["pods"] if selected is None or read_pod(each).job_name in names]
+    pods = _select_own_pods(objects["pods"], selected)
     return read_observed({**objects, **own, "pods": pods, "job": selected, "outputs": outputs})
 
 
@@ -184,6 +186,11 @@ def _select_job(
         f"no file contains a {' or '.join(DIALECTS)}; "
         f"run: kubectl get {DEFAULT.resource.plural} NAME -o yaml | kfpytorch explain -"
     )
+
+
+def _select_own_pods(pods: Sequence[Manifest], job: Manifest | None) -> Sequence[Manifest]:
+    names = ("", get_text(job, "metadata", "name"))  # Some pods have no label with the name of a job.
+    return [each for each in pods if job is None or read_pod(each).job_name in names]
 
 
 def _select_own_objects(

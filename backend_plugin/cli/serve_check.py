@@ -155,16 +155,23 @@ def _list_values(
     configuration: serve_settings.Configuration, file: str | None
 ) -> Mapping[str, tuple[Any, str]]:
     """Return the value and the source of each setting of the server and of the platform, by its key."""
-    server, section = configuration.server, configuration.section
+    server = configuration.server
     values = {key: (get_value(server.settings, key), server.sources.get(key, _DEFAULT)) for key in KEYS}
+    return {**values, **_list_platform_values(configuration, file or _DEFAULT)}
+
+
+def _list_platform_values(
+    configuration: serve_settings.Configuration, file: str
+) -> Mapping[str, tuple[Any, str]]:
+    section, values = configuration.section, {}
     for key in loader.list_keys():
         written = _find_value(section, key)
         value = _get_platform_value(configuration.platform, key)
-        source = _DEFAULT if written is None else file or _DEFAULT
+        source = _DEFAULT if written is None else file
         values[_PLATFORM + key] = (_encode_value(written if value is None else value), source)
     for key in loader.list_named_sections():
         if written := _find_value(section, key):
-            values[_PLATFORM + key] = (_encode_value(written), file or _DEFAULT)
+            values[_PLATFORM + key] = (_encode_value(written), file)
     return values
 
 

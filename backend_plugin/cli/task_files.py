@@ -55,7 +55,7 @@ def select_task(names: Collection[str], task: str | None, path: Path) -> str:
     if not names:
         raise UnusableInput(f"{path}: contains no task")
     matches = [name for name in names if task is None or f".{name}".endswith(f".{task}")]
-    if task is not None and task in matches:
+    if task in matches:
         return task
     if len(matches) == 1:
         return matches[0]

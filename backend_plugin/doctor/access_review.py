@@ -1,7 +1,7 @@
 """The permissions of a connector's account or of the current user, from access reviews of the API server."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -64,11 +64,13 @@ def _iter_job_rules(facts: Facts) -> Iterator[Permission]:
             prerequisite = build_api_resource(dialect.prerequisite)
             yield build_permission(prerequisite, "create", "list", "patch", "delete")
         if dialect.ends_by_suspension:
-            deactivated = [
-                each.groups for each in list_schedulers().values() if each.status_parser.deactivation
-            ]
-            resources = [each for each in deactivated if each is not None and each.group in groups]
-            yield from (build_permission(build_api_resource(each), "patch") for each in resources)
+            yield from _iter_deactivation_rules(groups)
+
+
+def _iter_deactivation_rules(served: Container[str]) -> Iterator[Permission]:
+    for each in list_schedulers().values():
+        if each.status_parser.deactivation and each.groups is not None and each.groups.group in served:
+            yield build_permission(build_api_resource(each.groups), "patch")
 
 
 async def list_missing_permissions(api: ApiClient, facts: Facts) -> Mapping[str, Sequence[Permission]]:

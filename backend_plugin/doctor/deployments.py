@@ -1,7 +1,7 @@
 """Reads Deployments: the programs that they run, with their versions, arguments and readiness."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -121,12 +121,17 @@ def list_flag_values(deployment: Manifest, option: str) -> Sequence[str]:
     """Return the values of `option` in the commands and args of a pod: ``--x=value`` or ``--x value``."""
     values: list[str] = []
     names = (f"-{option}", f"--{option}")  # Go accepts one dash or two.
-    for each in _list_containers(deployment):
-        for word, following in pairwise([*get_texts(each, "command"), *get_texts(each, "args"), ""]):
-            name, equals, value = word.partition("=")
-            if name in names and (equals or following):
-                values.append(value if equals else following)
+    for word, following in _iter_arguments(deployment):
+        name, equals, value = word.partition("=")
+        if name in names and (equals or following):
+            values.append(value if equals else following)
     return values
+
+
+def _iter_arguments(deployment: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield each word of the commands and args of the containers, with the next word or an empty string."""
+    for each in _list_containers(deployment):
+        yield from pairwise([*get_texts(each, "command"), *get_texts(each, "args"), ""])
 
 
 def format_kubectl_name(deployment: Manifest) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from backend_plugin.core.values import Manifest
 from backend_plugin.doctor import deployments, role_pods
-from backend_plugin.doctor.facts import Facts, Subject
+from backend_plugin.doctor.facts import Facts, RolePods, Subject
 from backend_plugin.doctor.operators.table import list_operators
 
 
@@ -39,12 +39,16 @@ def _format_deployments(
     return ", ".join(descriptions) or "none found"
 
 
+def _format_role(role: RolePods) -> str:
+    return f"{role.count} {role.name}{'s' if role.count > 1 else ''}"
+
+
 def _format_task(facts: Facts) -> str:
     task = facts.task
     name = task.name or "no task given; a generic task with the default resources of the platform"
     if task.plan is None:
         return f"{name}; it cannot be planned"
-    roles = " and ".join(f"{each.count} {each.name}{'s' if each.count > 1 else ''}" for each in task.roles)
+    roles = " and ".join(map(_format_role, task.roles))
     amounts = role_pods.compute_needed_requests(task).items()
     asked = ", ".join(f"{amount.text} {resource}" for resource, amount in amounts)
     return f"{name}: {roles}, which need {asked or 'nothing'}"

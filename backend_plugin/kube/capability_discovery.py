@@ -81,6 +81,18 @@ class CapabilityDiscovery:
         if settings.gang.is_unconfigured:
             return build_capabilities(facts, ())
         kinds = select_queue_kinds(served)
+        queries = self._build_queries(namespace, settings, served, kinds)
+        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
+        facts |= zip(queries, answers, strict=True)
+        return build_capabilities(facts, kinds)
+
+    def _build_queries(
+        self,
+        namespace: str,
+        settings: PluginSettings,
+        served: Mapping[str, Sequence[str]],
+        kinds: Mapping[str, tuple[SchedulerResource, str]],
+    ) -> Mapping[str, Awaitable[Any]]:
         queries: dict[str, Awaitable[Any]] = {
             "kubernetes": self._fetch_server_version(),
             "operator_scheduler": self._find_operator_scheduler(),
@@ -92,9 +104,7 @@ class CapabilityDiscovery:
             queries["admission_scheduler"] = self._find_admission_scheduler(namespace)
         if any(each.status_parser.api in served for each in _ADMITTING):
             queries["suspends_jobs"] = self._is_job_suspended(namespace)
-        answers = await asyncio.gather(*map(self._await_fact, queries.values()))
-        facts |= zip(queries, answers, strict=True)
-        return build_capabilities(facts, kinds)
+        return queries
 
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
         try:

@@ -83,13 +83,17 @@ def read_container_defaults(limit_ranges: Sequence[Manifest]) -> Mapping[str, st
     return {name: amount for name, amount in defaults.items() if parse_bounded(amount) is not None}
 
 
+def _list_arguments(deployment: Manifest) -> Sequence[str]:
+    containers = get_mappings(deployment, "spec", "template", "spec", "containers")
+    return [word for each in containers for part in ("command", "args") for word in get_texts(each, part)]
+
+
 def find_flag_scheduler(deployment: Manifest) -> str | None:
     """Return the gang scheduler in the flag ``--gang-scheduler-name`` of an operator's Deployment.
 
     Empty if the Deployment does not set the flag; None if the value is unknown, as with ``$(VARIABLE)``.
     """
-    containers = get_mappings(deployment, "spec", "template", "spec", "containers")
-    words = [word for each in containers for part in ("command", "args") for word in get_texts(each, part)]
+    words = _list_arguments(deployment)
     for word, following in pairwise([*words, ""]):
         flag, equals, value = word.partition("=")
         if flag in (FLAG, FLAG.removeprefix("-")):  # Go accepts one dash or two.

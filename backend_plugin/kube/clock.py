@@ -51,6 +51,9 @@ class Clock:
             return
         ahead = at + _ROUNDING_ERROR - self._ours()
         self._ahead = ahead if abs(ahead) > _TOLERANCE else timedelta(0)
+        self._log_difference(ahead)
+
+    def _log_difference(self, ahead: timedelta) -> None:
         if abs(ahead) > _LOGGED_DIFFERENCE and not self._is_logged:
             self._is_logged = True
             log.warning(

@@ -225,9 +225,7 @@ class KubernetesCluster:
                 self._permissions.record_missing(rule, answer.message)
                 return
             if answer.error_class.create is not RequestOutcome.ADOPTED:
-                if answer.genuine and not answer.is_transient:
-                    raise RequestRejected(answer.code, answer.reason, answer.message) from answer
-                raise ClusterUnavailable(f"the API server answers {answer}") from answer
+                raise _build_event_error(answer) from answer
         self._permissions.record_granted(rule)
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
@@ -297,11 +295,8 @@ class KubernetesCluster:
     # ---- treatment of API errors
 
     def _build_write_error(self, answer: ApiError, rule: PolicyRule) -> RequestRejected | ClusterUnavailable:
-        if answer.is_too_large:
-            too_large = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            return RequestRejected(too_large, "RequestEntityTooLarge", answer.message)
-        if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
-            return RequestRejected(answer.code, answer.reason, answer.message)
+        if (rejected := _build_rejection(answer)) is not None:
+            return rejected
         if answer.is_not_authorized:
             return Misconfigured(self._permissions.record_missing(rule, answer.message))
         if answer.is_not_served and not answer.genuine:
@@ -323,7 +318,7 @@ class KubernetesCluster:
             await cancel_and_wait(tasks)
 
     def _create_reflectors(self, sink: Sink) -> Sequence[Reflector]:
-        gatherings = {record: MergedKind(sink, record) for record in {kind.record for kind in KINDS}}
+        gatherings = {kind.record: MergedKind(sink, kind.record) for kind in KINDS}
         jobs, pods = gatherings[Job].complete, gatherings[Pod].complete
         # List events after pods: a placeholder pod contains the name of its job, but its events do not.
         after: dict[type[Record], tuple[asyncio.Event, ...]] = {PodGroup: (jobs,), Event: (jobs, pods)}
@@ -352,6 +347,20 @@ def _get_job_resource(job: ObjectName) -> ApiResource:
 def _get_name(manifest: Manifest) -> ObjectName:
     namespace, name, uid = (get_text(manifest, "metadata", key) for key in ("namespace", "name", "uid"))
     return ObjectName(namespace=namespace, name=name, uid=uid or None)
+
+
+def _build_event_error(answer: ApiError) -> RequestRejected | ClusterUnavailable:
+    if answer.genuine and not answer.is_transient:
+        return RequestRejected(answer.code, answer.reason, answer.message)
+    return ClusterUnavailable(f"the API server answers {answer}")
+
+
+def _build_rejection(answer: ApiError) -> RequestRejected | None:
+    if answer.is_too_large:
+        return RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", answer.message)
+    if answer.error_class.create in (RequestOutcome.REFUSED, RequestOutcome.NO_ROOM):
+        return RequestRejected(answer.code, answer.reason, answer.message)
+    return None
 
 
 def _encode_manifest(manifest: Manifest) -> bytes:

@@ -47,14 +47,17 @@ class ContainerLog:
             ClusterUnavailable: If the log cannot be read.
         """
         while (pod := await self._fetch_pod()) is not None:
-            # The next request returns all remaining lines, unless it fails.
-            last = not self._request.follow or self._request.previous or self._is_finished(pod)
+            last = self._is_last_request(pod)
             async with aclosing(self._iter_response_lines(follow=not last)) as run:
                 async for line in run:
                     yield line
             if last and not self._failures:
                 return
             await asyncio.sleep(_PAUSE)
+
+    def _is_last_request(self, pod: Manifest) -> bool:
+        """True if the next request returns all remaining lines, unless it fails."""
+        return not self._request.follow or self._request.previous or self._is_finished(pod)
 
     async def _iter_response_lines(self, *, follow: bool) -> AsyncGenerator[LogLine, None]:
         self._since = self._last
