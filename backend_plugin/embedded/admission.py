@@ -112,7 +112,7 @@ class ResourceSchema:
         """Return a value of the type `kind` with defaults, and without unknown fields and nulls."""
         if kind.startswith("["):
             return [self.prune(item, kind[1:-1]) for item in value]
-        kinds = dict.fromkeys(value, kind[1:-1]) if kind.startswith("{") else self._fields.get(kind)
+        kinds = self._get_kinds(value, kind)
         if kinds is None:
             return value
         known = {
@@ -120,4 +120,8 @@ class ResourceSchema:
             for key, item in value.items()
             if key in kinds and item is not None
         }
-        return {**(self.defaults.get(kind) or _POD_DEFAULTS.get(kind, {})), **known}
+        return {**_POD_DEFAULTS.get(kind, {}), **self.defaults.get(kind, {}), **known}
+
+    def _get_kinds(self, value: Any, kind: str) -> Mapping[str, str] | None:
+        """Return the type of each field of a value of the type `kind`; None if it has no known fields."""
+        return dict.fromkeys(value, kind[1:-1]) if kind.startswith("{") else self._fields.get(kind)

@@ -136,11 +136,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:
     container_name = get_text(reference, "containerName") or get_text(container, "name")
-    of = (*get_mappings(pod, "spec", "containers"), *get_mappings(pod, "spec", "initContainers"))
-    found = next((each for each in of if get_text(each, "name") == container_name), None)
-    if found is None:
-        raise ContainerConfigError(f"container {container_name} not found")
-    resources = get_mapping(found, "resources")
+    resources = get_mapping(_find_container(pod, container_name), "resources")
     which, _, name = get_text(reference, "resource").partition(".")
     # A container without a limit may use the whole node.
     of_node = {"cpu": str(machine.cpus), "memory": str(machine.memory)}
@@ -148,6 +144,13 @@ def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, m
     amount = {**other, **get_mapping(resources, which)}.get(name, "0")
     divisor = quantity.parse(get_text(reference, "divisor") or "1").nano or quantity.parse("1").nano
     return str(math.ceil(quantity.parse(str(amount)).nano / divisor))
+
+
+def _find_container(pod: Manifest, name: str) -> Manifest:
+    for each in (*get_mappings(pod, "spec", "containers"), *get_mappings(pod, "spec", "initContainers")):
+        if get_text(each, "name") == name:
+            return each
+    raise ContainerConfigError(f"container {name} not found")
 
 
 def get_memory_limit(container: Manifest) -> int | None:

@@ -42,7 +42,8 @@ def build_launch(
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
     trouble = find_volume_error(pod)
-    volumes = [] if trouble else [get_text(each, "name") for each in get_mappings(spec, "volumes")]
+    volumes = [] if trouble else get_mappings(spec, "volumes")
+    mounted = [f"{layout.VOLUMES}/{get_text(each, 'name')}" for each in volumes]
     run = _LaunchContext(
         pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, trouble=trouble
     )
@@ -57,8 +58,7 @@ def build_launch(
         "back_off": [options.back_off.first, options.back_off.most, options.back_off.forget],
         "directories": [
             tmpdir,
-            *(f"{directory}/{each}" for each in (layout.LOGS, layout.WORK, layout.TERMINATION)),
-            *(f"{directory}/{layout.VOLUMES}/{each}" for each in volumes),
+            *(f"{directory}/{each}" for each in (layout.LOGS, layout.WORK, layout.TERMINATION, *mounted)),
         ],
         "containers": [run.build_container(each, kind) for each, kind in _iter_containers(spec)],
     }

@@ -48,17 +48,20 @@ def select_templates(
     ]
 
 
-def _read_file(file: Path) -> Sequence[Manifest]:
+def _load_documents(file: Path) -> Sequence[object]:
     import yaml  # Import only if templates are used, because it is slow.
 
     try:
-        documents = [each for each in yaml_loader.load_documents(bounded_read.read_file(file)) if each]
+        return [each for each in yaml_loader.load_documents(bounded_read.read_file(file)) if each]
     except OSError as error:
         raise UnreadableTemplates(f"{file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableTemplates(f"{file}: {error}") from error
+
+
+def _read_file(file: Path) -> Sequence[Manifest]:
     found: list[Manifest] = []
-    for document in documents:
+    for document in _load_documents(file):
         if not isinstance(document, Mapping):
             raise UnreadableTemplates(f"{file}: contains {type(document).__name__} instead of an object")
         # `kubectl get -o yaml` writes lists.

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from backend_plugin.core.dialects.base import Dialect
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.embedded.objects import Key
+from backend_plugin.embedded.objects import Key, get_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,11 @@ class Create:
     """Create a pod or a service. `admission.admit_pod` may reject the pod."""
 
     manifest: Manifest
+
+    @property
+    def key(self) -> Key:
+        """The key of the new object."""
+        return get_key(self.manifest)
 
 
 @dataclass(frozen=True, slots=True)

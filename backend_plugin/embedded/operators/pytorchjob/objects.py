@@ -7,7 +7,7 @@ from backend_plugin.core.dialects.pytorchjob.resource import list_added_containe
 from backend_plugin.core.job import ReplicaRole
 from backend_plugin.core.reading import get_int, get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import JsonValue, Manifest
-from backend_plugin.embedded.objects import build_event_body, get_key, get_name, is_active
+from backend_plugin.embedded.objects import build_event_body, get_name, is_active
 from backend_plugin.embedded.operators.base import Action, Create, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob.job_spec import (
     CONTAINER,
@@ -152,8 +152,7 @@ def _build_elastic_variables(
 
 def build_action_event(_: JobSnapshot, action: Action, refusal: str | None = None) -> Manifest:
     """Return the event for an executed action, or for a rejected action with the message `refusal`."""
-    is_new = isinstance(action, Create)
-    key = get_key(action.manifest) if isinstance(action, Create) else action.key
+    is_new, key = isinstance(action, Create), action.key
     # The operator reports the deletion of a job with the event reason for the deletion of a pod.
     reason = type(action).__name__ + ("Pod" if key.kind == DIALECT.name else key.kind)
     if refusal is not None:

@@ -155,6 +155,10 @@ def _has_reached_backoff_limit(attempt: ReconcilePass) -> bool:
     return count >= limit if limit else count > 0 or _has_new_failure(attempt)
 
 
+def _has_failed(pod: Manifest) -> bool:
+    return get_phase(pod) == "Failed" and not is_terminating(pod)
+
+
 def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> int:
     """Return the number of restarts of a role that count towards `backoffLimit`.
 
@@ -167,8 +171,8 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
     if attempt.upstream:
         return count
     past = attempt.status.get_count(role.name, "restarts")
-    failed = [pod for pod in pods if get_phase(pod) == "Failed" and not is_terminating(pod)]
-    return count + past + sum(1 + count_restarts(pod) for pod in failed if is_recreated(role, pod))
+    lost = sum(1 + count_restarts(pod) for pod in filter(_has_failed, pods) if is_recreated(role, pod))
+    return count + past + lost
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from backend_plugin.core.reading import get_mapping, get_mappings, get_text, get_text_map
 from backend_plugin.core.values import Manifest
-from backend_plugin.embedded.objects import TRACKING, build_event_body, get_key, get_name
+from backend_plugin.embedded.objects import TRACKING, build_event_body, get_name
 from backend_plugin.embedded.operators.base import Action, Create, JobSnapshot, Release
 from backend_plugin.embedded.operators.trainjob.job_spec import DIALECT, LABELS, ROLE, TrainJobSpec
 
@@ -124,12 +124,11 @@ def build_action_event(snapshot: JobSnapshot, action: Action, refusal: str | Non
     """
     if isinstance(action, Release):
         return None
-    key = get_key(action.manifest) if isinstance(action, Create) else action.key
-    if key.kind == "Service":
+    if action.key.kind == "Service":
         reason = "HeadlessServiceCreationFailed"
         return build_event(snapshot, JOBSET, reason, refusal, warning=True) if refusal else None
     if not isinstance(action, Create):
-        return build_event(snapshot, JOB, "SuccessfulDelete", f"Deleted pod: {key.name}")
+        return build_event(snapshot, JOB, "SuccessfulDelete", f"Deleted pod: {action.key.name}")
     if refusal is None:
-        return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {key.name}")
+        return build_event(snapshot, JOB, "SuccessfulCreate", f"Created pod: {action.key.name}")
     return build_event(snapshot, JOB, "FailedCreate", f"Error creating: {refusal}", warning=True)

@@ -100,7 +100,7 @@ def find_failure(
     times = []
     for pod in pods:
         action, message = job.find_pod_action(pod)
-        if action == IGNORE or get_phase(pod) != "Failed" or not is_tracked(pod):
+        if action == IGNORE or not _has_failed(pod):
             continue
         at = _get_count_time(job, pod, now)
         if at > now:
@@ -110,6 +110,10 @@ def find_failure(
         else:
             failure = {"reason": "BackoffLimitExceeded", "message": _LIMIT}
     return failure, min(times, default=None)
+
+
+def _has_failed(pod: Manifest) -> bool:
+    return get_phase(pod) == "Failed" and is_tracked(pod)
 
 
 def _get_count_time(job: TrainJobSpec, pod: Manifest, now: datetime) -> datetime:
