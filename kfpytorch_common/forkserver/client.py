@@ -28,8 +28,9 @@ def build_import_path() -> list[str]:
 
     `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
     """
-    files = loaded_modules.list_source_files().items()
-    loaded = [Path(file) for name, file in files if "." not in name and name != "__main__"]
+    files = loaded_modules.list_source_files()
+    files.pop("__main__", None)
+    loaded = [Path(file) for name, file in files.items() if "." not in name]
     roots = [file.parent.parent if file.stem == "__init__" else file.parent for file in loaded]
     added = dict.fromkeys(str(root) for root in roots if root.is_absolute() and str(root) not in sys.path)
     return [*added, *sys.path]

@@ -136,12 +136,17 @@ def _fit_topology(
     here = topology.detect_machine(os.environ)
     nodes, processes = requested
     size = (nodes, topology.count_processes(processes, nodes, here, chosen.ranks))
-    codes = [each for code in loading.list_codes(task.task_function) for each in loading.iter_codes(code)]
-    words = {text for code in codes for text in code.co_consts if isinstance(text, str)}
+    words = _list_texts(task.task_function)
     if "gloo" in words and "nccl" not in words:
         # Ranks that communicate over gloo may share a GPU; nccl requires one GPU for each rank.
         return topology.fit(*size, here, chosen.ranks or replace(here, gpus=()).compute_max_ranks())
     return topology.fit(*size, here, chosen.ranks)
+
+
+def _list_texts(function: Any) -> set[str]:
+    """Return the text constants in the code of a function and of the functions within it."""
+    codes = [each for code in loading.list_codes(function) for each in loading.iter_codes(code)]
+    return {text for code in codes for text in code.co_consts if isinstance(text, str)}
 
 
 _NOT_INSTALLED: Final = {TORCH: TORCH_IMPORT_ERROR_MESSAGE, JAX: jax_processes.IMPORT_ERROR_MESSAGE}

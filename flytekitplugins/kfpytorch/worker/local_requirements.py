@@ -63,20 +63,10 @@ def _load_files(kind: str, uri: str, directory: Path, env: Mapping[str, str]) ->
 
     `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
     """
-    instead = f"or set {PATH_VARIABLES[kind]} to a directory with the files"
     scheme, _, path = uri.partition("://")
-    name = _PACKAGES.get(scheme)
-    if name is None:
-        raise DataNotLoaded(f"the {kind} {uri} exists only in a cluster: run it there, {instead}")
-    try:
-        package = importlib.import_module(name)
-    except ImportError as error:
-        raise DataNotLoaded(
-            f"the {kind} {uri} needs the package {name}: pip install {name}, {instead}"
-        ) from error
+    package = _import_package(kind, uri, scheme)
     directory.mkdir(parents=True, exist_ok=True)
-    given = [each.strip() for each in env.get("IGNORE_PATTERNS", "").split(",") if each.strip()]
-    ignored = given or (_WEIGHTS_TO_IGNORE if kind == MODEL else ())
+    ignored = _list_ignored_patterns(kind, env)
     if scheme == "s3":
         _load_objects(package, path, directory, ignored, env)
         return
@@ -90,6 +80,24 @@ def _load_files(kind: str, uri: str, directory: Path, env: Mapping[str, str]) ->
     )
 
 
+def _import_package(kind: str, uri: str, scheme: str) -> Any:
+    instead = f"or set {PATH_VARIABLES[kind]} to a directory with the files"
+    name = _PACKAGES.get(scheme)
+    if name is None:
+        raise DataNotLoaded(f"the {kind} {uri} exists only in a cluster: run it there, {instead}")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataNotLoaded(
+            f"the {kind} {uri} needs the package {name}: pip install {name}, {instead}"
+        ) from error
+
+
+def _list_ignored_patterns(kind: str, env: Mapping[str, str]) -> Sequence[str]:
+    given = [each.strip() for each in env.get("IGNORE_PATTERNS", "").split(",") if each.strip()]
+    return given or (_WEIGHTS_TO_IGNORE if kind == MODEL else ())
+
+
 def _load_objects(
     package: Any, path: str, directory: Path, ignored: Sequence[str], env: Mapping[str, str]
 ) -> None:
@@ -97,22 +105,30 @@ def _load_objects(
 
     `package` is ``s3fs``, and `ignored` has patterns of keys to skip.
     """
-    region = env.get("REGION")
-    store = package.S3FileSystem(
-        key=env.get("ACCESS_KEY_ID"),
-        secret=env.get("SECRET_ACCESS_KEY"),
-        endpoint_url=env.get("ENDPOINT"),
-        client_kwargs={"region_name": region} if region else {},
-    )
+    store = _open_store(package, env)
     prefix = path.rstrip("/")
     for name, about in sorted(store.find(prefix, detail=True).items()):
-        key = name.partition("/")[2]
-        if name.endswith("/") or any(fnmatch(key, pattern) for pattern in ignored):
+        if _is_ignored(name, ignored):
             continue
         file = directory / (name[len(prefix) :].lstrip("/") or Path(name).name)
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.is_file() or file.stat().st_size != about["size"]:
             store.get_file(name, str(file))
+
+
+def _open_store(package: Any, env: Mapping[str, str]) -> Any:
+    region = env.get("REGION")
+    return package.S3FileSystem(
+        key=env.get("ACCESS_KEY_ID"),
+        secret=env.get("SECRET_ACCESS_KEY"),
+        endpoint_url=env.get("ENDPOINT"),
+        client_kwargs={"region_name": region} if region else {},
+    )
+
+
+def _is_ignored(name: str, patterns: Iterable[str]) -> bool:
+    key = name.partition("/")[2]
+    return name.endswith("/") or any(fnmatch(key, pattern) for pattern in patterns)
 
 
 class PackagesNotInstalled(ImportError):

@@ -101,6 +101,12 @@ class ProcessGroup:
         while self.list_running() and (left := deadline - time.monotonic()) > 0:
             poll(left)
 
+    def _request_stacks(self) -> bool:
+        asked = [member for member in self.list_running() if not member.process.is_agent]
+        for member in asked:
+            self.client.signal_child(member.child, ASK_WHERE)
+        return bool(asked)
+
     def stop(self, signum: int, poll: Callable[[float], object]) -> None:
         """Stop all processes with `signum`, and after `stop_timeout` with SIGKILL.
 
@@ -108,10 +114,8 @@ class ProcessGroup:
         At the end, remove the processes from the fork server, which kills the rest of their process groups.
         `poll` is that of `wait_for_all`.
         """
-        asked = [member for member in self.list_running() if not member.process.is_agent]
-        for member in asked:
-            self.client.signal_child(member.child, ASK_WHERE)
-        self.wait_for_all(_WRITE_WHERE if asked else 0.0, poll)
+        if self._request_stacks():
+            self.wait_for_all(_WRITE_WHERE, poll)
         for number in (signum, signal.SIGKILL):
             for member in self.list_running():
                 member.stopped = True

@@ -92,8 +92,8 @@ def _run_and_save(place: WorkerContext, inherited: loading.Payload | None, rank:
     with contextlib.ExitStack() as adapted:
         if place.uses_torch:
             adapted.enter_context(torch_adaptations.keep_stores_on_loopback())
-        if place.uses_torch and place.on_this_machine:
-            adapted.enter_context(torch_adaptations.replace_nccl())
+            if place.on_this_machine:
+                adapted.enter_context(torch_adaptations.replace_nccl())
         outcome = _run_function(place, inherited)
     if isinstance(outcome, Caught):
         return outcome

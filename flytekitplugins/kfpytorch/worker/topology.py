@@ -166,11 +166,15 @@ def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
         return asked
     if "PET_RDZV_ENDPOINT" in env and env.get(_PROCESSES, "").isdecimal():
         return max(1, int(env[_PROCESSES]))
-    if asked == "cpu":
+    return _count_pod_devices(asked)
+
+
+def _count_pod_devices(kind: str) -> int:
+    if kind == "cpu":
         return count_processors()
     listed = subprocess.run([sys.executable, "-c", _PROGRAM], stdout=subprocess.PIPE, text=True, check=True)
     gpus = int(listed.stdout.rpartition(_TAG)[2])
-    if asked == "gpu" and not gpus:
+    if kind == "gpu" and not gpus:
         raise NoGpu(
             "nproc_per_node='gpu' needs a GPU, and this pod has none; request GPUs, such as "
             "@task(requests=Resources(gpu='8')), or write nproc_per_node='auto'"

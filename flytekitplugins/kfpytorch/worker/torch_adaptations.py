@@ -80,7 +80,7 @@ def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
     needs_socket = given.get("is_master") and given.get("master_listen_fd") is None
     if not needs_socket or not _is_loopback(host):
         return None
-    own = operator_env.LOOPBACK_ADDRESS if host == "localhost" else str(host)
+    own = str(host).replace("localhost", operator_env.LOOPBACK_ADDRESS)
     family = socket.AF_INET6 if ":" in own else socket.AF_INET
     try:
         return socket.create_server((own, given.get("port", 0)), family=family, backlog=_BACKLOG)
