@@ -38,7 +38,8 @@ async def test_job_is_created_first_and_owns_its_pod_group(server, here):
     (job,), (group,) = server.list_objects("pytorchjobs"), server.list_objects("podgroups")
     assert creations(server)[:2] == ["PyTorchJob", "PodGroup"]
     (owner,) = group["metadata"]["ownerReferences"]
-    assert (owner["uid"], group["metadata"]["name"]) == (job["metadata"]["uid"], job["metadata"]["name"])
+    assert owner["uid"] == job["metadata"]["uid"]
+    assert group["metadata"]["name"] == job["metadata"]["name"]
     assert group["spec"] == {"minMember": 5, "minResources": {"cpu": "5", "memory": "5Gi"}}
     # A second call creates nothing.
     await here.create(workers=4)

@@ -46,7 +46,8 @@ def test_task_runs_only_in_the_namespace_of_its_project_and_domain_by_default(se
             meta = stub.CreateTask(build_creation(namespace=namespace), timeout=60).resource_meta
             resource = stub.GetTask(admin.GetTaskRequest(resource_meta=meta), timeout=60).resource
             phases.append(TaskExecution.Phase.Name(resource.phase))
-    assert ([each == "FAILED" for each in phases], len(names(server))) == ([True, True, True, True, False], 1)
+    assert [each == "FAILED" for each in phases] == [True, True, True, True, False]
+    assert len(names(server)) == 1
 
 
 def test_requested_job_is_kept_and_orphan_is_deleted(server, tmp_path):

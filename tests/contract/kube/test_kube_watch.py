@@ -43,8 +43,8 @@ async def test_existing_objects_are_reported_and_then_each_change(server, tmp_pa
     server.apply(EVENTS, event("Scheduled"))
     server.apply(EVENTS, event("Pulling", name="stranger"))
     async with followed(server, tmp_path) as heard:
-        assert (sorted(heard.replaced), heard.names()) == (["Event", "Job", "Pod", "PodGroup"], [NAME])
-        assert (heard.names(Pod), heard.events) == ([REPLICA], ["Scheduled"])
+        assert sorted(heard.replaced) == ["Event", "Job", "Pod", "PodGroup"]
+        assert (heard.names(), heard.names(Pod), heard.events) == ([NAME], [REPLICA], ["Scheduled"])
         server.apply(PODS, pod(phase="Running"))
         server.apply(EVENTS, event("Started"))
         server.apply(JOBS, job(OTHER))
@@ -287,7 +287,8 @@ async def test_first_list_is_awaited(server, tmp_path):
     server.apply(JOBS, job())
     async with starting(server, tmp_path) as here:
         (part,) = [part async for part in here.parts.jobs.list_jobs(wire.ListJobsRequest())]
-        assert ([each.name for each in part.jobs], here.cache.describe_incompleteness()) == ([NAME], "")
+        assert [each.name for each in part.jobs] == [NAME]
+        assert here.cache.describe_incompleteness() == ""
 
 
 async def test_records_are_kept_while_a_list_is_incomplete(server, tmp_path):

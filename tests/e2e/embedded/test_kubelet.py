@@ -300,7 +300,9 @@ async def test_lost_node_reports_no_status_and_leaves_no_process(kubelet):
     following = asyncio.create_task(kubelet.lines(of, follow=True))
     statuses = list(kubelet.reported.statuses[uid(of)])
     kubelet.kubelet.kill_pods([uid(of)])
-    assert (await following, marked(kubelet.root), kubelet.reported.statuses[uid(of)]) == ([], [], statuses)
+    assert await following == []
+    assert marked(kubelet.root) == []
+    assert kubelet.reported.statuses[uid(of)] == statuses
 
 
 async def test_removed_pod_leaves_no_file(kubelet):
