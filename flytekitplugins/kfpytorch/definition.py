@@ -105,8 +105,9 @@ def _read_amounts(
     The result does not contain values that are not quantities. It contains the resources of the pod template
     only if the task has no resources, because flytekit replaces those of the template with those of the task.
     """
-    of_task = quantities.parse_amounts(vars(requests)) | quantities.parse_amounts(vars(limits))
-    return of_task or quantities.parse_amounts(pods.read_resources(template))
+    amounts = [*vars(requests).items(), *vars(limits).items()]
+    of_task = {name: amount for name, amount in amounts if amount is not None}
+    return quantities.parse_amounts(of_task or pods.read_resources(template))
 
 
 def _count_gpus(granted: Mapping[str, Quantity]) -> int:

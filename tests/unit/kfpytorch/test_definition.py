@@ -51,6 +51,8 @@ WITH_GPU_SIDECAR = {"containers": [container(), container("b", limits={"nvidia.c
     ("arguments", "problems"),
     [
         ({"requests": Resources(mem="16Gib"), "limits": Resources(gpu="0.5")}, (f"requests.mem='16Gib': {QUANTITY}", "limits.gpu='0.5': must be a whole number of devices")),
+        # flytekit replaces the resources of a pod template by those of the task.
+        ({"requests": Resources(mem="16Gib"), "pod_template": pod(V1PodSpec(containers=[MODEL]))}, (f"requests.mem='16Gib': {QUANTITY}",)),
         ({"resources": Resources(cpu=("1", "two"))}, (f"resources.cpu='two': {QUANTITY}",)),
         ({"requests": Resources(cpu=("1", "2"))}, ("requests.cpu=('1', '2'): must be one value; a request with its limit goes into resources=",)),
         ({"environment": {"A": 1, "B": ""}}, ("environment['A']=1: must be text",)),
