@@ -68,18 +68,18 @@ class RankPositions:
     def describe(self) -> list[str]:
         """Return the positions of all ranks as lines such as ``rank 1 at hang.py:10 in train``.
 
-        Ranks that have ended, or that wrote no stack, also have a line.
+        The lines of ranks that have ended follow, and at the end those of ranks that wrote no stack.
         """
-        found, others = [], []
+        found, ended, silent = [], [], []
         for rank, directory in sorted(self._ranks.values()):
             if failure_file.has_ended(directory):
-                others.append(f"rank {rank} has ended")
+                ended.append(f"rank {rank} has ended")
             elif failure_file.read_stacks(directory):
                 position = failure_file.read_position(directory)
                 found.append(Failure(rank=rank, replica="", exit_code=0, time_ns=0, **position))
             else:
-                others.append(f"rank {rank} does not answer")
-        return [*rank_groups.list_positions(found), *others]
+                silent.append(f"rank {rank} does not answer")
+        return [*rank_groups.list_positions(found), *ended, *silent]
 
     def close(self) -> None:
         """Close the socket and the connections of waiting clients."""
