@@ -60,7 +60,7 @@ class Config:
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
         given = getattr(self, name)
-        if given is None and getattr(type(self), name, "required") is None:
+        if given is None and getattr(type(self), name, "no default") is None:
             return []  # A field with the default None accepts None.
         return find_problems(name, lambda value: setattr(self, name, reader(value)), given)
 

@@ -1,4 +1,4 @@
-"""Information about this process: local or in a pod, the options of local runs, its name, a free port."""
+"""Information about this process: local or in a pod, options of local runs, its pod's name, a free port."""
 
 import contextlib
 import os
