@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 
 import pytest
-from served_jobs import NAMESPACE, TOKEN, a_job, a_pod, serving_jobs
+from served_jobs import NAMESPACE, TOKEN, FewNodes, a_job, a_pod, serving_jobs
 from tiny_service import wait_until
 
 from backend_plugin import async_client, client
@@ -44,6 +44,14 @@ def test_watch_reports_the_verdict_of_a_deleted_job(fresh):
     verdicts = [each.job.verdict for each in client.watch_jobs("f1", server=fresh.endpoint)]
     assert client.list_jobs(server=fresh.endpoint) == []
     assert [(each.phase, each.reason) for each in verdicts] == [("RETRYABLE_FAILED", "JobNotFound")]
+
+
+def test_watch_of_one_job_ends_if_a_later_job_replaces_it(fresh):
+    fresh.apply(a_job("f1-n0-0-b", "Running"))
+    changes = client.watch_jobs("f1-n0-0-b", server=fresh.endpoint)
+    first = next(changes)
+    fresh.apply(a_job("f1-n0-0-b", metadata={"uid": "another"}))
+    assert (first.job.name, [each.gone.name for each in changes]) == ("f1-n0-0-b", ["f1-n0-0-b"])
 
 
 def texts(lines):
@@ -162,9 +170,11 @@ def test_cancelled_job_is_reported_as_failed_to_flyte_permanently(fresh):
     assert fresh.cluster.awaited == ["patch"]
 
 
-def test_nodes_are_available_only_in_an_embedded_cluster(fresh):
+def test_nodes_are_available_by_name_and_only_in_an_embedded_cluster(fresh):
     with pytest.raises(client.RequestFailed, match="only an embedded cluster can list"):
         client.list_nodes(server=fresh.endpoint)
+    with serving_jobs(nodes=FewNodes("node-0")) as served, pytest.raises(client.NotFound, match="node-9"):
+        client.fail_node("node-9", server=served.endpoint)
 
 
 def test_token_is_not_sent_to_another_server(tmp_path, monkeypatch):

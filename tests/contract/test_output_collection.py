@@ -82,6 +82,13 @@ async def test_known_pods_are_kept_if_pods_cannot_be_listed(served):
     assert phases(served) == {"master-0": "Running", "worker-0": "Running"}
 
 
+async def test_server_that_stops_during_a_pod_list_reports_no_end(served):
+    meta, _ = await create_job(served)
+    await served.orders.drain(0)
+    assert (len(served.orders), [entry.read for entry in served.cache]) == (0, [False])
+    assert await served.phase(meta) == "RUNNING"
+
+
 async def test_pod_list_does_not_apply_to_a_later_job_with_the_same_name(served):
     _, name = await create_job(served)
     job = served.cluster.objects["PyTorchJob", NAMESPACE, name]

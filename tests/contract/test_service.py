@@ -12,6 +12,7 @@ from server_metrics import read_counts
 from serving import NAMESPACE, Served, get_now, is_phase, name_of, pod, ready_server, serving, status
 from tiny_service import code_of, wait_until
 
+from backend_plugin.core import pipeline
 from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import OwnerReference
@@ -78,6 +79,15 @@ async def test_get_sends_no_request_to_the_cluster(served):
     for _ in range(20):
         assert await served.phase(meta) == "RUNNING"
     assert served.cluster.calls == before
+
+
+async def test_get_returns_the_last_response_if_a_phase_cannot_be_computed(served, monkeypatch):
+    meta = await served.create()
+    name = served.run(meta)
+    assert await served.phase(meta) == "RUNNING"
+    monkeypatch.setattr(pipeline, "judge_with_expiry", lambda *_: 1 / 0)  # A defect of the server.
+    served.cluster.apply(pod(name, "worker-0", "Pending"))
+    assert await served.phase(meta) == "RUNNING"
 
 
 def began(seconds):

@@ -341,3 +341,5 @@ def test_warn_mode_accepts_the_pod_with_warnings():
     assert pod(task, platform)
     _, warnings = build_pod_templates(request(task, platform), [WORKER])
     assert [(each.field, each.value) for each in warnings] == [(f"{SPEC}.hostPID", "true")]
+    off = {"kfpytorch": {"pod-security": {"mode": "off"}}}
+    assert build_pod_templates(request(task, off), [WORKER])[1] == []
