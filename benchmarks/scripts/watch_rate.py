@@ -20,7 +20,8 @@ import psutil
 from backend_plugin.core.observed import Job, Pod
 from backend_plugin.kube import json_decoder
 from backend_plugin.kube.api_resources import KINDS
-from backend_plugin.kube.decoder import Decoder, WatchedObject
+from backend_plugin.kube.decoder import WatchedObject
+from backend_plugin.kube.pod_decoder import PodDecoder
 from backend_plugin.kube.watch_merge import MergedKind
 from backend_plugin.shell.cluster import ObjectName, Record
 from benchmarks.scripts.judge_rate import build_pod, format_time
@@ -96,7 +97,7 @@ def build_job(number: int) -> dict[str, Any]:
     }
 
 
-def create_parser(record: type[Record]) -> Decoder:
+def create_parser(record: type[Record]) -> json_decoder.JsonDecoder | PodDecoder:
     kind = next(kind for kind in KINDS if kind.record is record)
     return kind.protobuf or json_decoder.JsonDecoder(kind.wire, kind.read)
 
