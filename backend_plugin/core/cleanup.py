@@ -1,6 +1,7 @@
 """The edits and deletions that a job requires once its Flyte phase is terminal.
 
-The server makes them itself, because Flyte sends no Delete request after a failure without retries.
+The server makes them itself, because Flyte sends no Delete request after a failure without retries. The
+module also finds the companion objects, such as a PodGroup, that an active job lacks.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The containers of a pod: the resources, environment and security context that each one gets."""
+"""The containers of a pod: their resources, environment, security context and shared memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
