@@ -69,6 +69,6 @@ def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
 
 def _describe_connection_failure(server: Server, details: str) -> str | None:
     """Return the reason and the remedy of a failed connection, or None if the server was reached."""
-    if trouble := tls_diagnosis.diagnose(server):
-        return f"the server at {server.address} {trouble}"
+    if problem := tls_diagnosis.diagnose(server):
+        return f"the server at {server.address} {problem}"
     return f"no server answers at {server.address}; {START_HINT}" if _NO_CONNECTION in details else None

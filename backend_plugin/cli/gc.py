@@ -125,8 +125,8 @@ async def _delete_orphan(finder: "OrphanFinder", suspect: "OrphanCandidate", *, 
     try:
         if is_still and await finder.delete_orphan(suspect):
             return suspect, "deleted", ""
-    except BackendError as trouble:
-        return suspect, "failed", str(trouble)
+    except BackendError as error:
+        return suspect, "failed", str(error)
     return suspect, "kept", "the second scan did not confirm that it is an orphan"
 
 

@@ -106,7 +106,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
     cache = Cache(here.now, lambda kind, lag: get_watch_lag(kind).observe(lag), watches.describe_failures)
     orders = BackgroundOperations(metrics)
     outcomes = OutputReader(
-        prefixes, trouble=lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
+        prefixes, record_failure=lambda scheme, error: metrics.store_errors.add(scheme, type(error).__name__)
     )
     answers = TaskResponses(judge)
     reconciler = Reconciler(cluster, cache, answers, OutputCollector(cluster, cache, outcomes, orders, ring))
@@ -166,7 +166,7 @@ def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: Bac
     if here.watch_status is not None:
         metrics.watches.compute = here.watch_status.count_watches
         metrics.watch_age.compute = here.watch_status.ages
-        here.watch_status.trouble = lambda error: metrics.cluster_errors.add("watch", error)
+        here.watch_status.record_failure = lambda error: metrics.cluster_errors.add("watch", error)
 
 
 def _read_key_ring(settings: ServerSettings) -> KeyRing:

@@ -48,8 +48,8 @@ def convert_unavailability() -> Iterator[None]:
     """Convert `ClusterUnavailable`, the error of an API server that does not answer, to `NotReadable`."""
     try:
         yield
-    except ClusterUnavailable as trouble:
-        raise _build_unavailable(str(trouble)) from trouble
+    except ClusterUnavailable as error:
+        raise _build_unavailable(str(error)) from error
 
 
 def _build_unavailable(reason: str) -> NotReadable:

@@ -50,17 +50,17 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
         package = STORES.get(scheme, scheme)
         return ProbeResult(
             what=prefix,
-            trouble=f"cannot be tested: the package {package} is not installed",
+            problem=f"cannot be tested: the package {package} is not installed",
             remedy=f"pip install {package}  # or build the image with --build-arg STORES={package}",
             is_tried=False,
         )
     if error is None:
         return ProbeResult(what=prefix)
     reason = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    trouble = f"cannot be {what}: {reason}"
+    problem = f"cannot be {what}: {reason}"
     if isinstance(error, asyncio.TimeoutError):
-        trouble = f"does not answer within {_SECONDS:g} s"
-    return ProbeResult(what=prefix, trouble=trouble, remedy=rights)
+        problem = f"does not answer within {_SECONDS:g} s"
+    return ProbeResult(what=prefix, problem=problem, remedy=rights)
 
 
 def _open_store(prefix: str) -> tuple[Any, str, str]:
@@ -117,11 +117,11 @@ def _probe_connector(server: Server) -> ProbeResult:
     except RequestFailed as error:
         # The messages name `--server`, the option of other commands.
         message = str(error).replace("--server ", "--connector ")
-        return ProbeResult(what=address, trouble=f"does not answer: {message}", remedy=_PODS)
+        return ProbeResult(what=address, problem=f"does not answer: {message}", remedy=_PODS)
     if TASK_TYPE in types:
         return ProbeResult(what=address)
-    trouble = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"
-    return ProbeResult(what=address, trouble=trouble, remedy=_PODS)
+    problem = f"serves no tasks of type {TASK_TYPE}; its types are {', '.join(types) or 'none'}"
+    return ProbeResult(what=address, problem=problem, remedy=_PODS)
 
 
 def _fetch_task_types(server: Server) -> Sequence[str]:

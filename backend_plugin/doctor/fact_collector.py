@@ -73,8 +73,8 @@ async def collect_facts(options: KubernetesOptions, request: DoctorRequest) -> F
         )
     except ApiError as answer:
         return replace(facts, unreachable=f"the API server answers {answer}")
-    except BackendError as trouble:
-        return replace(facts, unreachable=str(trouble))
+    except BackendError as error:
+        return replace(facts, unreachable=str(error))
     return await external_probes.probe_external(
         found, request.output_prefixes, request.connector, read_only=request.read_only
     )

@@ -156,7 +156,7 @@ class ProbeResult:
 
     what: str
     """The tested URL or address."""
-    trouble: str = ""
+    problem: str = ""
     """The problem; empty if the test succeeded."""
     is_tried: bool = True
     """False if the problem prevented the test."""

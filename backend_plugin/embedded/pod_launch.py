@@ -41,11 +41,11 @@ def build_launch(
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))
-    trouble = find_volume_error(pod)
-    volumes = [] if trouble else get_mappings(spec, "volumes")
+    volume_error = find_volume_error(pod)
+    volumes = [] if volume_error else get_mappings(spec, "volumes")
     mounted = [f"{layout.VOLUMES}/{get_text(each, 'name')}" for each in volumes]
     run = _LaunchContext(
-        pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, trouble=trouble
+        pod=pod, directory=directory, tmpdir=tmpdir, options=options, machine=machine, error=volume_error
     )
     return {
         "uid": uid,
@@ -86,7 +86,7 @@ class _LaunchContext:
     tmpdir: str
     options: EmbeddedOptions
     machine: HostInfo
-    trouble: str
+    error: str
 
     def build_container(self, container: Manifest, kind: str) -> Manifest:
         name = get_text(container, "name")
@@ -109,8 +109,8 @@ class _LaunchContext:
 
     def _build_program(self, container: Manifest) -> Manifest:
         name = get_text(container, "name")
-        if self.trouble:
-            raise ContainerConfigError(self.trouble)
+        if self.error:
+            raise ContainerConfigError(self.error)
         image = get_text(container, "image")
         fitting = (venv for pattern, venv in self.options.images.items() if fnmatchcase(image, pattern))
         venv = next(fitting, None if self.options.strict_images else ".")

@@ -159,7 +159,7 @@ class ApiClient:
         """Send a request until it succeeds, fails permanently, or would exceed `state.deadline`."""
         loop = asyncio.get_running_loop()
         started, pause = loop.time(), _FIRST_PAUSE
-        trouble: ApiError | ClusterUnavailable
+        error: ApiError | ClusterUnavailable
         while True:
             wait = 0.0
             try:
@@ -167,19 +167,19 @@ class ApiClient:
             except ApiError as answer:
                 if _is_final(request, answer):
                     raise
-                trouble = ClusterUnavailable(f"the API server answers {answer}")
+                error = ClusterUnavailable(f"the API server answers {answer}")
                 if answer.is_not_authorized:
                     # A 403 that persists is reported with the missing rule.
-                    trouble = answer
+                    error = answer
                     state.deadline = min(state.deadline, started + _DENIED)
-                state.error = trouble
+                state.error = error
                 wait = answer.retry_after
             except ClusterUnavailable as lost:
-                trouble = lost
+                error = lost
             wait = max(wait, pause * (0.5 + random.random()))  # noqa: S311 - jitter needs no secrecy.
             pause = min(2 * pause, _LONGEST_PAUSE)
             if loop.time() + wait >= state.deadline:
-                raise trouble
+                raise error
             await asyncio.sleep(wait)
 
     async def _send_in_turn(self, request: ApiRequest, read: Callable[[bytes], T], state: _RetryState) -> T:

@@ -109,8 +109,8 @@ class CapabilityDiscovery:
     async def _await_fact(self, fact: Awaitable[Any]) -> Any:
         try:
             return await fact
-        except (UnknownFact, ClusterUnavailable) as trouble:
-            return trouble
+        except (UnknownFact, ClusterUnavailable) as error:
+            return error
 
     # ---- facts
 

@@ -132,15 +132,15 @@ class ContainerLog:
         policy = get_text(manifest, "spec", "restartPolicy")
         return ended is not None and (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
 
-    def _record_failure(self, trouble: ClusterUnavailable, *, passing: bool = True) -> None:
-        """Count a failure. Raise `trouble`, unless the log should be requested again.
+    def _record_failure(self, error: ClusterUnavailable, *, passing: bool = True) -> None:
+        """Count a failure. Raise `error`, unless the log should be requested again.
 
         It should be requested again if the client follows the log, the error is transient (`passing`), and
         there were fewer than `_MAX_FAILURES` errors since the last line.
         """
         self._failures += 1
         if not (self._request.follow and passing) or self._failures >= _MAX_FAILURES:
-            raise trouble
+            raise error
 
     def _build_unavailable(self, answer: ApiError, sub: str) -> ClusterUnavailable:
         rule = self._permissions.build_rule(PODS, self._name.namespace, "get", sub=sub)

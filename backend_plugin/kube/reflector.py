@@ -86,7 +86,7 @@ class Reflector:
         """The number of 403 responses in a row, by verb."""
         self._silent_watches = 0
         """The number of watches in a row that ended without data although a bookmark was due."""
-        self._trouble = False
+        self._is_failing = False
         """True if an error was logged and the watch has not recovered."""
         self._state = WatchState.SYNCING
         self._set_state(self._state)
@@ -109,8 +109,8 @@ class Reflector:
                 self._on_api_error(answer)
             except StreamStalled as silent:
                 self._on_stall(silent)
-            except (ClusterUnavailable, MalformedResponse) as trouble:
-                self._report_failure(str(trouble), type(trouble).__name__)
+            except (ClusterUnavailable, MalformedResponse) as error:
+                self._report_failure(str(error), type(error).__name__)
                 self._course.on_failure()
 
     async def _run_step(self) -> None:
@@ -269,7 +269,7 @@ class Reflector:
             return
         sentence = self._permissions.record_missing(self._build_rule(verb), answer.message)
         self._set_state(WatchState.FORBIDDEN, sentence)
-        self._place.watch_status.trouble(answer.reason)
+        self._place.watch_status.record_failure(answer.reason)
         self._place.part.mark_unavailable(permitted=False)
         self._course.on_permanent_error(self._options.refused_pause)
 
@@ -287,18 +287,18 @@ class Reflector:
         self._refusals[verb] = 0
         self._permissions.record_granted(self._build_rule(verb))
 
-    def _report_failure(self, trouble: str, word: str) -> None:
-        self._place.watch_status.trouble(word)
-        self._set_state(WatchState.STALE, trouble)
-        if not self._trouble:
-            self._trouble = True
-            log.warning("cannot watch %s; retrying: %s", self._place, trouble)
+    def _report_failure(self, error: str, word: str) -> None:
+        self._place.watch_status.record_failure(word)
+        self._set_state(WatchState.STALE, error)
+        if not self._is_failing:
+            self._is_failing = True
+            log.warning("cannot watch %s; retrying: %s", self._place, error)
 
     def _report_recovery(self) -> None:
         if self._state is not WatchState.SYNCED:
             self._set_state(WatchState.SYNCED)
-        if self._trouble:
-            self._trouble = False
+        if self._is_failing:
+            self._is_failing = False
             log.info("watching %s again", self._place)
 
     def _build_rule(self, verb: str) -> PolicyRule:

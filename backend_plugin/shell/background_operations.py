@@ -126,10 +126,10 @@ class BackgroundOperations:
         while True:
             try:
                 await order()
-            except ClusterUnavailable as trouble:
-                self._errors[asyncio.current_task()] = trouble
+            except ClusterUnavailable as error:
+                self._errors[asyncio.current_task()] = error
                 self.metrics.cluster_errors.add(str(key[0]), "ClusterUnavailable")
-                log.warning("retrying in %.1f s: %s", pause, trouble)
+                log.warning("retrying in %.1f s: %s", pause, error)
                 await self._sleep_before_retry(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except RequestRejected as refused:

@@ -100,8 +100,8 @@ class CapabilitiesCache:
     async def _try_fetch(self, namespace: str) -> None:
         try:
             await self._fetch_shared(namespace)
-        except ClusterUnavailable as trouble:
-            log.info("the gang capabilities of the cluster are unknown; retrying: %s", trouble)
+        except ClusterUnavailable as error:
+            log.info("the gang capabilities of the cluster are unknown; retrying: %s", error)
 
     async def get_capabilities(self, namespace: str) -> Capabilities:
         """Return what the cluster supports for the jobs of a namespace, from the cache if possible.

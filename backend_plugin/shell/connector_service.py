@@ -115,9 +115,9 @@ class ConnectorService:
         except AttemptSuperseded as over:
             # No retry fixes this. But the phase FAILED would end the Flyte node, and so its later attempt.
             raise self._record_create_failure(run, grpc.StatusCode.FAILED_PRECONDITION, str(over)) from over
-        except ClusterUnavailable as trouble:
-            code, kind = grpc.StatusCode.UNAVAILABLE, type(trouble).__name__
-            raise self._record_create_failure(run, code, f"{trouble}; retry", kind) from trouble
+        except ClusterUnavailable as error:
+            code, kind = grpc.StatusCode.UNAVAILABLE, type(error).__name__
+            raise self._record_create_failure(run, code, f"{error}; retry", kind) from error
         except asyncio.TimeoutError as late:
             missing = self.cache.describe_incompleteness()
             why = missing or f"the cluster did not answer within {_CREATE_SECONDS:g} s"

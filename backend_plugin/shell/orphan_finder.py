@@ -80,8 +80,8 @@ class OrphanFinder:
         ).items():
             try:
                 owner = await self.cluster.lookup_workflow(namespace, execution)
-            except ClusterUnavailable as trouble:
-                unclear[str(trouble)] = unclear.get(str(trouble), 0) + len(candidates)
+            except ClusterUnavailable as error:
+                unclear[str(error)] = unclear.get(str(error), 0) + len(candidates)
                 continue
             if owner is None:
                 orphans += candidates

@@ -82,8 +82,8 @@ class OrphanCollector:
         suspect = OrphanCandidate(job=job, run=run)
         try:
             owner = await self._finder.cluster.lookup_workflow(job.namespace, run.execution)
-        except ClusterUnavailable as trouble:
-            log.debug("cannot determine where its execution is: %s", trouble, extra=suspect.log_fields)
+        except ClusterUnavailable as error:
+            log.debug("cannot determine where its execution is: %s", error, extra=suspect.log_fields)
             return  # Retried at the next request.
         await self._record_owner(suspect, owner)
 
@@ -92,9 +92,9 @@ class OrphanCollector:
             await self._finder.cluster.patch(
                 build_job_name(suspect.job), ownership.build_ownership_patch(owner)
             )
-        except (RequestRejected, ClusterUnavailable) as trouble:
-            self._metrics.cluster_errors.add("record_owner", type(trouble).__name__)
-            log.warning("cannot record the owner on the job: %s", trouble, extra=suspect.log_fields)
+        except (RequestRejected, ClusterUnavailable) as error:
+            self._metrics.cluster_errors.add("record_owner", type(error).__name__)
+            log.warning("cannot record the owner on the job: %s", error, extra=suspect.log_fields)
         else:
             self._metrics.orphans.add("other_cluster" if owner is None else "adopted")
 
@@ -103,10 +103,10 @@ class OrphanCollector:
     async def _scan(self) -> None:
         try:
             result = await self._finder.scan()
-        except ClusterUnavailable as trouble:
+        except ClusterUnavailable as error:
             self._suspects = frozenset()  # Only consecutive scans count.
             self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
-            log.warning("cannot search for orphans; retrying later: %s", trouble)
+            log.warning("cannot search for orphans; retrying later: %s", error)
             return
         for why, jobs in result.unclear.items():
             log.info("cannot determine if %d jobs without an owner are orphans: %s", jobs, why)
@@ -134,10 +134,10 @@ class OrphanCollector:
                 self._metrics.orphans.add("deleted")
                 message = "deleted: its execution no longer exists, and no client requests it"
                 log.warning(message, extra=suspect.log_fields)
-        except ClusterUnavailable as trouble:
+        except ClusterUnavailable as error:
             self._metrics.cluster_errors.add("scan_orphans", "ClusterUnavailable")
             message = "cannot delete the job; the next scan checks it again: %s"
-            log.warning(message, trouble, extra=suspect.log_fields)
+            log.warning(message, error, extra=suspect.log_fields)
 
 
 async def _run_periodically(pause: timedelta, do: Callable[[], Awaitable[None]]) -> NoReturn:

@@ -145,14 +145,14 @@ class OutputCollector:
         while True:
             try:
                 return await self._outcomes.read_outputs(prefix)
-            except PrefixNotAllowed as trouble:
-                log.warning("outputs and error files of a task are not read: %s", trouble)
+            except PrefixNotAllowed as error:
+                log.warning("outputs and error files of a task are not read: %s", error)
                 return _UNREAD
-            except StoreUnusable as trouble:
-                log.error("outputs and error files cannot be read: %s", trouble)  # noqa: TRY400 - no traceback.
+            except StoreUnusable as error:
+                log.error("outputs and error files cannot be read: %s", error)  # noqa: TRY400 - no traceback.
                 return _UNREAD
-            except StoreUnavailable as trouble:
-                log.warning("retrying to read the store: %s", trouble)
+            except StoreUnavailable as error:
+                log.warning("retrying to read the store: %s", error)
                 if asyncio.get_running_loop().time() > deadline:
                     return _UNREAD
             await asyncio.sleep(_PAUSE)

@@ -68,7 +68,7 @@ class OutputReader:
 
     prefixes: OutputPrefixes
     bounds: ReadLimits = field(default_factory=ReadLimits)
-    trouble: Callable[[str, BackendError], None] = lambda _scheme, _error: None
+    record_failure: Callable[[str, BackendError], None] = lambda _scheme, _error: None
     """Called for every failed read, with the scheme of its store."""
     _stores: OutputStores = field(default_factory=OutputStores, init=False)
     _turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = field(
@@ -100,7 +100,7 @@ class OutputReader:
             raise
 
     def _report(self, place: StoreLocation, error: BackendError) -> BackendError:
-        self.trouble(place.scheme, error)
+        self.record_failure(place.scheme, error)
         return error
 
     async def _acquire_slots(self, place: StoreLocation) -> ExitStack:

@@ -44,8 +44,8 @@ class Prerequisites:
         while True:
             try:
                 await self.scan()
-            except ClusterUnavailable as trouble:
-                log.info("cannot check the prerequisites of jobs; retrying: %s", trouble)
+            except ClusterUnavailable as error:
+                log.info("cannot check the prerequisites of jobs; retrying: %s", error)
             await asyncio.sleep(PERIOD)
 
     async def scan(self) -> None:

@@ -95,9 +95,9 @@ class Reconciler:
         while True:
             try:
                 await self._cluster.watch(self._cache)
-            except ClusterUnavailable as trouble:
+            except ClusterUnavailable as error:
                 self._metrics.cluster_errors.add("watch", "ClusterUnavailable")
-                log.warning("cannot watch the cluster; retrying: %s", trouble)
+                log.warning("cannot watch the cluster; retrying: %s", error)
             await asyncio.sleep(_PAUSE)
 
     async def _run_resyncs(self) -> None:

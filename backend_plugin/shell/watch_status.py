@@ -30,7 +30,7 @@ class WatchStatus:
     """The state of the watch on each kind and namespace of a cluster, and the time of its last data."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.trouble: Callable[[str], None] = lambda _: None
+        self.record_failure: Callable[[str], None] = lambda _: None
         """Called with a short reason for each watch failure."""
         self._clock = clock
         self._states: dict[_Place, WatchState] = {}

@@ -150,10 +150,10 @@ def probe(address, token="", ca=""):
 
 def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls):
     stranger = probe(tls.endpoint, tls.token)
-    assert "from a CA that is not trusted here" in stranger.trouble
+    assert "from a CA that is not trusted here" in stranger.problem
     certificate = tls.state.parent / "tls.crt"
-    assert probe(tls.endpoint, tls.token, certificate).trouble == ""
-    assert "rejects the token" in probe(tls.endpoint, "", certificate).trouble
+    assert probe(tls.endpoint, tls.token, certificate).problem == ""
+    assert "rejects the token" in probe(tls.endpoint, "", certificate).problem
 
 
 async def test_reset_handshake_is_reported_without_a_tls_claim():
@@ -162,7 +162,7 @@ async def test_reset_handshake_is_reported_without_a_tls_claim():
 
     async with await asyncio.start_server(reset, "127.0.0.1", 0) as server:
         address = f"grpcs://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert (await asyncio.to_thread(probe, address)).trouble.startswith("does not answer: ")
+        assert (await asyncio.to_thread(probe, address)).problem.startswith("does not answer: ")
 
 
 def reflect(channel):

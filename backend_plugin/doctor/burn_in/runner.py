@@ -77,8 +77,8 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
             return await _BurnInRunner(KubernetesCluster(connection, options), api, facts, limits).run(trial)
     except NotReadable as lacking:
         return [_build_not_run(lacking.reason, lacking.remedy)]
-    except BackendError as trouble:
-        return [results.build_failure(str(trouble))]
+    except BackendError as error:
+        return [results.build_failure(str(error))]
 
 
 def _build_not_run(why: str, remedy: str) -> Finding:
@@ -155,8 +155,8 @@ class _BurnInRunner:
                 await self._cluster.delete(name, awaited=True)
                 for each in trial.prerequisites:
                     await self._cluster.delete_companion(each)
-            except (RequestRejected, ClusterUnavailable) as trouble:
-                sentence = f"the burn-in's job {name.namespace}/{name.name} could not be deleted: {trouble}"
+            except (RequestRejected, ClusterUnavailable) as error:
+                sentence = f"the burn-in's job {name.namespace}/{name.name} could not be deleted: {error}"
                 remedy = f"kubectl delete {kind.lower()} -n {name.namespace} {name.name}"
                 left.append(results.build_finding(Severity.WARNING, sentence, remedy))
                 self._limits.say(f"{sentence}; {remedy}")

@@ -63,9 +63,9 @@ def _check_connector_down(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.CONNECTOR)
 def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
     """Check that the connector that `--connector` names answers, and serves tasks of type pytorch."""
-    if facts.connector is not None and facts.connector.trouble:
+    if facts.connector is not None and facts.connector.problem:
         yield Violation(
-            f"the connector at {facts.connector.what} {facts.connector.trouble}", facts.connector.remedy
+            f"the connector at {facts.connector.what} {facts.connector.problem}", facts.connector.remedy
         )
 
 
@@ -73,8 +73,8 @@ def _check_connector_unreachable(facts: Facts) -> Iterator[Violation]:
 def _check_output_store(facts: Facts) -> Iterator[Violation]:
     """Check that an object below the output prefix can be written, read and deleted (`--read-only`: read)."""
     for each in facts.stores:
-        if each.trouble:
-            yield Violation(f"{each.what}: {each.trouble}", each.remedy, is_unknown=not each.is_tried)
+        if each.problem:
+            yield Violation(f"{each.what}: {each.problem}", each.remedy, is_unknown=not each.is_tried)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.RIGHTS)

@@ -54,12 +54,12 @@ def start_program(spec: dict[str, Any], cwd: str, streams: tuple[int, int]) -> i
         _run_child(spec, cwd, (*streams, error_out), shim)
     os.close(error_out)
     try:
-        trouble = os.read(error_in, 4096)
+        error = os.read(error_in, 4096)
     finally:
         os.close(error_in)
-    if trouble:
+    if error:
         os.waitpid(pid, 0)
-        raise CannotStart(_REFUSED % trouble.decode(errors="replace"))
+        raise CannotStart(_REFUSED % error.decode(errors="replace"))
     return pid
 
 
@@ -68,10 +68,10 @@ def _run_child(spec: dict[str, Any], cwd: str, fds: tuple[int, int, int], shim: 
     *streams, error_out = fds
     try:
         try:
-            trouble = _prepare_child(cwd, streams, shim) or _execute(spec["argv"], spec["env"])
+            error = _prepare_child(cwd, streams, shim) or _execute(spec["argv"], spec["env"])
         except OSError as wrong:
-            trouble = _format_error(wrong)
-        os.write(error_out, trouble.encode(errors="replace"))
+            error = _format_error(wrong)
+        os.write(error_out, error.encode(errors="replace"))
     finally:
         os._exit(128)
 

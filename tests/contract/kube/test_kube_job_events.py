@@ -218,13 +218,13 @@ async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(ser
 
 
 async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, here, caplog):
-    trouble = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
+    fault = Fault(path=f"{NAMESPACE}/pods", times=1_000, code=503)
     play, meta = await create_running_job(server, here)
     server.muted.add("pods")
-    server.faults.append(trouble)
+    server.faults.append(fault)
     fails(play)
     await wait_until(lambda: "retrying in" in caplog.text)
     resource = await here.get(meta)
     assert resource.message == "the job has ended; its remaining state is being read"
-    trouble.times = 0
+    fault.times = 0
     assert await wait_for_end(here, meta) == "FAILED"

@@ -89,20 +89,20 @@ INCONCLUSIVE = {
 }
 
 
-@pytest.mark.parametrize(("trouble", "why"), INCONCLUSIVE.values(), ids=INCONCLUSIVE)
-def test_inconclusive_workflow_response_makes_no_orphan(server, tmp_path, trouble, why):
+@pytest.mark.parametrize(("fault", "why"), INCONCLUSIVE.values(), ids=INCONCLUSIVE)
+def test_inconclusive_workflow_response_makes_no_orphan(server, tmp_path, fault, why):
     server.apply(JOBS, ours("gone"))
     server.apply(WORKFLOWS, workflow("gone"))
-    server.faults.append(Fault(path="flyteworkflows", times=100, **trouble))
+    server.faults.append(Fault(path="flyteworkflows", times=100, **fault))
     orphans, (reason,), owned = scan_orphans(server, tmp_path)
     assert (orphans, owned) == ([], 0)
     assert why in reason
 
 
-@pytest.mark.parametrize("trouble", [{"code": 410}, {"truncate": True}, {"hang": 5.0}])
-def test_incomplete_job_list_raises_an_error(server, tmp_path, trouble):
+@pytest.mark.parametrize("fault", [{"code": 410}, {"truncate": True}, {"hang": 5.0}])
+def test_incomplete_job_list_raises_an_error(server, tmp_path, fault):
     server.apply(JOBS, ours("gone"))
-    server.faults.append(Fault(path="pytorchjobs", times=100, **trouble))
+    server.faults.append(Fault(path="pytorchjobs", times=100, **fault))
     with pytest.raises(ClusterUnavailable):
         scan_orphans(server, tmp_path)
 

@@ -30,19 +30,19 @@ async def test_job_is_created_exactly_as_its_manifest(server, cluster):
 
 
 @pytest.mark.parametrize(
-    "trouble", [{"code": 429, "headers": {"Retry-After": "60"}}, {"reset": "before"}, {"hang": 30}], ids=str
+    "fault", [{"code": 429, "headers": {"Retry-After": "60"}}, {"reset": "before"}, {"hang": 30}], ids=str
 )
-async def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, trouble):
-    server.faults.append(Fault("POST", times=1_000, **trouble))
+async def test_persistent_error_is_raised_after_the_timeout(server, tmp_path, fault):
+    server.faults.append(Fault("POST", times=1_000, **fault))
     async with opened(options(server, tmp_path, request_timeout=0.6)) as cluster:
         with pytest.raises(ClusterUnavailable):
             await cluster.create(job())
     assert list_names(server) == []
 
 
-@pytest.mark.parametrize("trouble", [{"reset": "after"}, {"truncate": True}], ids=["reset", "truncated"])
-async def test_job_created_despite_a_lost_response_is_found(server, cluster, trouble):
-    server.faults.append(Fault("POST", **trouble))
+@pytest.mark.parametrize("fault", [{"reset": "after"}, {"truncate": True}], ids=["reset", "truncated"])
+async def test_job_created_despite_a_lost_response_is_found(server, cluster, fault):
+    server.faults.append(Fault("POST", **fault))
     with pytest.raises(AlreadyExists):
         await cluster.create(job())
     assert (await cluster.get(JOB))["metadata"]["name"] == NAME
@@ -272,10 +272,10 @@ def test_slow_lookup_leaves_the_job_without_an_owner(server, tmp_path):
     assert (first, second and second.name) == (None, "f1")
 
 
-@pytest.mark.parametrize("trouble", [{"code": 500}, {"truncate": True}])
-def test_transient_error_is_retried_within_the_timeout(server, tmp_path, trouble):
+@pytest.mark.parametrize("fault", [{"code": 500}, {"truncate": True}])
+def test_transient_error_is_retried_within_the_timeout(server, tmp_path, fault):
     exists(server, "f1")
-    server.faults.append(Fault(path="flyteworkflows", **trouble))
+    server.faults.append(Fault(path="flyteworkflows", **fault))
     (owner,) = owners(server, tmp_path, "f1")
     assert owner is not None
 

@@ -79,7 +79,7 @@ UNREADABLE = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), ra
 
 
 @pytest.mark.parametrize(
-    ("path", "trouble"),
+    ("path", "fault_options"),
     [
         ("/pods", {"code": 429, "headers": {"Retry-After": "1"}}),
         ("/pods", {"truncate": True}),
@@ -94,12 +94,12 @@ UNREADABLE = Unknown(type_meta=TypeMeta(kind=b"PodList").SerializeToString(), ra
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)),
 )
-async def test_list_is_repeated_until_it_is_complete(server, tmp_path, path, trouble):
+async def test_list_is_repeated_until_it_is_complete(server, tmp_path, path, fault_options):
     server.apply(JOBS, job())
     server.apply(JOBS, job(OTHER))
     server.apply(PODS, pod())
     server.apply(PODS, pod(f"{OTHER}-master-0"))
-    server.faults.append(Fault(path=path, times=2, **trouble))
+    server.faults.append(Fault(path=path, times=2, **fault_options))
     async with followed(server, tmp_path, page=1) as heard:
         assert (heard.names(), heard.names(Pod)) == ([NAME, OTHER], [REPLICA, f"{OTHER}-master-0"])
         assert heard.replaced.count("Job") == heard.replaced.count("Pod") == 1
@@ -123,10 +123,10 @@ BROKEN_WATCHES = {
 }
 
 
-@pytest.mark.parametrize("trouble", BROKEN_WATCHES.values(), ids=BROKEN_WATCHES)
-async def test_interrupted_watch_loses_no_change(server, tmp_path, trouble):
+@pytest.mark.parametrize("fault_options", BROKEN_WATCHES.values(), ids=BROKEN_WATCHES)
+async def test_interrupted_watch_loses_no_change(server, tmp_path, fault_options):
     server.apply(PODS, pod())
-    fault = Fault(path="/pods", watch=True, times=2, **trouble)
+    fault = Fault(path="/pods", watch=True, times=2, **fault_options)
     server.faults.append(fault)
     async with followed(server, tmp_path) as heard:
         server.apply(PODS, pod(phase="Running"))
@@ -179,19 +179,19 @@ async def test_only_allowed_namespaces_are_watched(server, tmp_path):
 async def test_watch_statuses_and_errors_are_counted_per_kind(server, tmp_path):
     server.forbidden.add("list events")
     server.groups["kueue.x-k8s.io"] = {"workloads": "v1beta1"}
-    troubles = []
+    failures = []
     async with opened(options(server, tmp_path, namespaces=("ns", "other"))) as cluster:
-        cluster.watch_status.trouble = troubles.append
+        cluster.watch_status.record_failure = failures.append
         async with following(cluster):
             counts = cluster.watch_status.count_watches
             await wait_until(lambda: counts().get(("workloads.kueue.x-k8s.io", "synced")) == 2)
             await wait_until(lambda: counts().get(("podgroups.scheduling.volcano.sh", "not_served")) == 2)
             await wait_until(lambda: counts().get(("events about a Pod", "forbidden")) == 2)
-            assert {"Forbidden"} == set(troubles)
+            assert {"Forbidden"} == set(failures)
             assert counts()["pods", "synced"] == 2
             server.stop()
             await wait_until(lambda: counts().get(("pods", "stale")) == 2)
-            assert "ClusterUnavailable" in troubles
+            assert "ClusterUnavailable" in failures
             server.start()
             await wait_until(lambda: counts().get(("pods", "synced")) == 2)
             assert ("pods", "stale") not in counts()
@@ -210,7 +210,7 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
 
     async with opened(options(server, tmp_path, silence=1.0)) as cluster:
         counts = cluster.watch_status.count_watches
-        cluster.watch_status.trouble = lambda word: begun.append(
+        cluster.watch_status.record_failure = lambda word: begun.append(
             (word, sum(asked.startswith("GET watch") for asked in server.asked))
         )
         async with following(cluster) as heard:

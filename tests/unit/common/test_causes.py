@@ -190,7 +190,7 @@ WITHIN = {
     "memory refused to native code": (failure(exit_code=-6, message=ABORTED.format("std::bad_alloc", "std::bad_alloc")), causes.Cause.OOM_HOST, REFUSED),
     "native code that gave up": (failure(exit_code=-6, message=ABORTED.format("std::logic_error", "x")), causes.Cause.USER_ERROR, "native code aborted the process; its last output is in the log"),
     "a GPU's memory, in C++'s words": (failure("MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: x.hpp: cudaErrorMemoryAllocation out of memory"), causes.Cause.OOM_GPU, GPU),
-    "a log that had other troubles": (failure(exit_code=3, message=f"std::bad_alloc\nCUDA out of memory\n{loader('Killed')}"), causes.Cause.USER_ERROR, ""),
+    "a log with other errors": (failure(exit_code=3, message=f"std::bad_alloc\nCUDA out of memory\n{loader('Killed')}"), causes.Cause.USER_ERROR, ""),
     "a message about memory": (failure("ValueError", "caught a MemoryError"), causes.Cause.USER_ERROR, ""),
 }  # fmt: skip
 

@@ -246,7 +246,7 @@ LAST_WORDS = {
     "native code gave up": (134, "Error", ABORTED.format("std::logic_error"), ("FAILED", "SIGABRT", "user-error"), GAVE_UP),
     "torchrun's process lacked shared memory": (1, "Error", TORCHRUN.format(code=-7, trace="Signal 7 (SIGBUS) received by PID 12"), ("FAILED", "ExitCode", "user-error"), "shared memory may be full: @task(shared_memory=True) gives a pod more"),
     "no memory to start with": (128, "StartError", STARVED, ("RETRYABLE_FAILED", "StartError", "oom-host"), OUTSIDE),
-    "other troubles in its log": (3, "Error", f"std::bad_alloc\nCUDA out of memory\n{KILLED}", ("FAILED", "ExitCode", "user-error"), None),
+    "other errors in its log": (3, "Error", f"std::bad_alloc\nCUDA out of memory\n{KILLED}", ("FAILED", "ExitCode", "user-error"), None),
 }  # fmt: skip
 
 

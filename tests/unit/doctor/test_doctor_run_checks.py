@@ -64,7 +64,7 @@ def test_check_ids_are_unique_and_plain() -> None:
     assert {subject for check in CHECKS for subject in check.needs} <= {*Subject}
 
 
-UNTRIED = ProbeResult(what="gs://b/", trouble="cannot be tried", remedy="pip install gcsfs", is_tried=False)
+UNTRIED = ProbeResult(what="gs://b/", problem="cannot be tried", remedy="pip install gcsfs", is_tried=False)
 OURS = {"metadata": {"labels": {"app.kubernetes.io/name": "kfpytorch-backend"}}}
 WITH_SOMETHING: dict[str, dict[str, Any]] = {
     "output-store": {"stores": [ProbeResult(what="s3://a/")]},
@@ -140,7 +140,7 @@ def test_store_is_unchanged_by_the_probe_and_a_read_only_probe_writes_nothing(tm
     before = tmp_path.stat().st_mtime_ns
     for read_only in (True, False):
         (store,) = probe(f"file://{tmp_path}", read_only=read_only)
-        assert (store.trouble, [*tmp_path.iterdir()]) == ("", [])
+        assert (store.problem, [*tmp_path.iterdir()]) == ("", [])
         assert (tmp_path.stat().st_mtime_ns == before) is read_only
 
 
@@ -148,7 +148,7 @@ def test_missing_store_is_reported_with_the_required_permissions(tmp_path: Path)
     rows = ((True, "read", " get and list "), (False, "written", " get, put, list and delete "))
     for read_only, done, rights in rows:
         (store,) = probe(f"file://{tmp_path}/none", read_only=read_only)
-        assert store.trouble.startswith(f"cannot be {done}: ")
+        assert store.problem.startswith(f"cannot be {done}: ")
         assert rights in store.remedy
 
 
@@ -161,7 +161,7 @@ def test_read_only_probe_detects_a_missing_permission_to_read(monkeypatch: pytes
 
     monkeypatch.setattr(type(store), "cat_file", refuse)
     (found,) = probe("memory://private/there", read_only=True)
-    assert found.trouble == "cannot be read: PermissionError: 403: GetObject is denied"
+    assert found.problem == "cannot be read: PermissionError: 403: GetObject is denied"
     assert " get and list " in found.remedy
 
 
@@ -171,11 +171,11 @@ def test_empty_prefix_in_a_closed_bucket_is_accepted(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "ls", list_objects)
     (found,) = probe("memory://closed/below", read_only=True)
-    assert found.trouble == ""
+    assert found.problem == ""
 
 
 def test_empty_prefix_in_an_existing_bucket_is_accepted() -> None:
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")
     well, other = probe("memory://bucket/none/yet", "memory://other/none", read_only=True)
-    assert well.trouble == ""
-    assert other.trouble.startswith("cannot be read: FileNotFoundError")
+    assert well.problem == ""
+    assert other.problem.startswith("cannot be read: FileNotFoundError")

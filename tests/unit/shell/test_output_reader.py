@@ -193,10 +193,10 @@ async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddSt
         release.wait()
 
     odd.answer = hang
-    troubles: list[tuple[str, Exception]] = []
+    failures: list[tuple[str, Exception]] = []
     bounds = ReadLimits(seconds=0.3, at_once=2, turn_seconds=0.3)
     prefixes = OutputPrefixes(["odd://a", str(tmp_path)])
-    outcomes = OutputReader(prefixes, bounds, lambda *trouble: troubles.append(trouble))
+    outcomes = OutputReader(prefixes, bounds, lambda *failure: failures.append(failure))
     with pytest.raises(StoreUnavailable, match=r"odd://a did not answer within 0.3 s; check that"):
         await outcomes.read_outputs("odd://a/b")
     assert await outcomes.read_outputs(str(tmp_path)) == TaskOutputs(outputs=True)
@@ -206,7 +206,7 @@ async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddSt
     assert await outcomes.read_outputs(str(tmp_path)) == TaskOutputs(outputs=True)
     assert len(hanging) == 2  # Both threads hang, and a third is not allowed.
     release.set()
-    assert [(scheme, type(error)) for scheme, error in troubles] == [("odd", StoreUnavailable)] * 3
+    assert [(scheme, type(error)) for scheme, error in failures] == [("odd", StoreUnavailable)] * 3
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no credentials " + "x" * 1000), ValueError(), OSError("x")])
