@@ -22,12 +22,12 @@ def request_positions(path: Path, timeout: float) -> str | None:
 
     `path` is the socket of the run. The timeout limits the seconds between two pieces of the reply.
     """
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(timeout)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(timeout)
         parts: list[bytes] = []
         try:
-            asking.connect(str(path))
-            while part := asking.recv(1 << 16):
+            client.connect(str(path))
+            while part := client.recv(1 << 16):
                 parts.append(part)
         except OSError:
             return None

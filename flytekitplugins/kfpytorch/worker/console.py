@@ -20,7 +20,7 @@ class Console:
         self._all_ranks = all_ranks
         self._streams: dict[int, OutputStream] = {}
         self.slots: list[OutputSlot] = []
-        self._asking: OutputSlot | None = None
+        self._input_request: OutputSlot | None = None
 
     @staticmethod
     def print_line(text: str) -> None:
@@ -58,11 +58,11 @@ class Console:
 
         Until the line arrives, `list_readable` includes the terminal, so that the caller polls it.
         """
-        self._asking = self.slots[number]
+        self._input_request = self.slots[number]
 
     def list_readable(self) -> list[int]:
         """Return the descriptors to poll: output streams, and the terminal if a process requested input."""
-        return [*self._streams, *([sys.stdin.fileno()] if self._asking else [])]
+        return [*self._streams, *([sys.stdin.fileno()] if self._input_request else [])]
 
     def read_available(self, fd: int) -> None:
         """Copy the available data from `fd`, a descriptor in `list_readable`.
@@ -101,16 +101,16 @@ class Console:
 
         At the end of the user's input, close the standard input of the process.
         """
-        asking, self._asking = self._asking, None
-        if asking is None or asking.answers is None:
+        requester, self._input_request = self._input_request, None
+        if requester is None or requester.answers is None:
             return
         line = os.read(terminal, KEPT)
         if line:
             with contextlib.suppress(BrokenPipeError):  # The process has ended.
-                os.write(asking.answers, line)
+                os.write(requester.answers, line)
         else:
-            os.close(asking.answers)
-            asking.answers = None
+            os.close(requester.answers)
+            requester.answers = None
 
     def read_remaining(self) -> None:
         """Read the remaining output of the processes, after all have ended, and close the streams."""

@@ -64,7 +64,7 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class PickledTask:
     """The content of the file from which a worker loads its function and inputs."""
 
     settings: ExecutionSettings
@@ -110,26 +110,26 @@ def iter_codes(code: CodeType) -> Iterator[CodeType]:
             yield from iter_codes(constant)
 
 
-def load_function(parcel: Parcel) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+def load_function(pickled: PickledTask) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     """Return the function of a task and its inputs.
 
-    The function comes from the module of the task, or if that is not possible, from a pickle in `parcel`.
+    The function comes from the module of the task, or if that is not possible, from a pickle in `pickled`.
 
     Raises:
-        ModuleChanged: The function is neither in the module nor in the parcel.
+        ModuleChanged: The function is neither in the module nor in `pickled`.
         Exception: The module, or an object in the pickle, raised this exception while it was loaded.
     """
-    function = _import_function(parcel.reference) if parcel.reference else None
+    function = _import_function(pickled.reference) if pickled.reference else None
     with _track_import():
-        payload = pickle.loads(parcel.payload)  # noqa: S301 - written by our caller.
+        payload = pickle.loads(pickled.payload)  # noqa: S301 - written by our caller.
         function = function or payload.function
-        if function is None and parcel.function is not None:
-            function = pickle.loads(parcel.function)  # noqa: S301
+        if function is None and pickled.function is not None:
+            function = pickle.loads(pickled.function)  # noqa: S301
     if function is None:
-        assert parcel.reference is not None  # noqa: S101 - without a reference the payload has the function.
+        assert pickled.reference is not None  # noqa: S101 - without a reference the payload has the function.
         raise ModuleChanged(
-            f"{parcel.reference.file} has changed since the run began, or its task "
-            f"{parcel.reference.attribute!r} runs when it is imported; start the run again"
+            f"{pickled.reference.file} has changed since the run began, or its task "
+            f"{pickled.reference.attribute!r} runs when it is imported; start the run again"
         )
     return function, payload.inputs
 

@@ -352,7 +352,7 @@ def open_run(
     """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()
-    packed = b"" if inherits else payloads.encode_parcel(payload, task)
+    packed = b"" if inherits else payloads.encode_task(payload, task)
     with contextlib.ExitStack() as ending:
         if inherits:
             server = start_forked_server((), payload)

@@ -53,8 +53,8 @@ def encode_payload(payload: Payload, task: str) -> bytes:
     return pickled
 
 
-def encode_parcel(payload: Payload, task: Any) -> bytes:
-    """Return the pickled `Parcel`, from which the workers load the function and its inputs.
+def encode_task(payload: Payload, task: Any) -> bytes:
+    """Return the pickled `PickledTask`, from which the workers load the function and its inputs.
 
     Raises:
         NotPicklable: A value cannot be pickled; the message names it.
@@ -65,7 +65,7 @@ def encode_parcel(payload: Payload, task: Any) -> bytes:
             by_value = pickling.dumps(payload.function)
         payload = dataclasses.replace(payload, function=None)
     encoded = encode_payload(payload, task.name)
-    return pickling.dumps(loading.Parcel(payload.settings, reference, encoded, by_value))
+    return pickling.dumps(loading.PickledTask(payload.settings, reference, encoded, by_value))
 
 
 def list_warnings(task: Any) -> list[str]:

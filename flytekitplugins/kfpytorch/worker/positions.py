@@ -19,7 +19,7 @@ class RankPositions:
     def __init__(self, directory: Path) -> None:
         self._ranks: dict[int, tuple[int, Path]] = {}
         """The rank in each output slot, with the directory of its stack file."""
-        self._asking: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
         self._listener = _listen(directory / SOCKET_NAME)
 
     def set_rank(self, slot: int, rank: int, directory: Path) -> None:
@@ -37,19 +37,19 @@ class RankPositions:
         """Accept a connection of `kfpytorch stacks`. The client waits until `reply` sends the positions."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
-            self._asking.append(self._listener.accept()[0])
+            self._clients.append(self._listener.accept()[0])
 
     def has_clients(self) -> bool:
         """True if a `kfpytorch stacks` command waits for the positions of the ranks."""
-        return bool(self._asking)
+        return bool(self._clients)
 
     def reply(self, lines: list[str]) -> None:
         """Send `lines` to all waiting clients, and close their connections."""
-        for connection in self._asking:
+        for connection in self._clients:
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(_PATIENCE)
                 connection.sendall("".join(f"{line}\n" for line in lines).encode())
-        self._asking.clear()
+        self._clients.clear()
 
     def clear_stacks(self) -> None:
         """Empty the stack files of the ranks, so that only stacks that are written later are read."""

@@ -134,12 +134,12 @@ def _run_function(
     place: WorkerContext, inherited: loading.Payload | None
 ) -> result.ElasticWorkerResult | Caught:
     if inherited is not None:
-        assert inherited.function is not None  # noqa: S101 - only a parcel has payloads without it.
+        assert inherited.function is not None  # noqa: S101 - only a pickled task has payloads without it.
         with loading.set_working_directory(place.workspace):
             return compute_result(inherited.function, inherited.inputs)
-    parcel: loading.Parcel = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
-    with loading.enter_execution(parcel.settings, place.workspace):
-        return compute_result(*loading.load_function(parcel))
+    task: loading.PickledTask = pickle.loads(Path(place.payload).read_bytes())  # noqa: S301 - from our caller.
+    with loading.enter_execution(task.settings, place.workspace):
+        return compute_result(*loading.load_function(task))
 
 
 def compute_result(
