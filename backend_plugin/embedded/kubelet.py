@@ -63,7 +63,7 @@ class Kubelet:
         self._loop = asyncio.get_running_loop()
         self._pods: dict[str, PodRecord] = {}
         # Each shim waits for the end of this pipe, which closes when this process ends.
-        self._lifeline: tuple[int, ...] = () if options.durable else os.pipe()
+        self._server_pipe: tuple[int, ...] = () if options.durable else os.pipe()
 
     async def start_pod(self, pod: Manifest) -> None:
         """Start a pod that is bound to a node, unless this or an earlier server has started it already.
@@ -164,9 +164,9 @@ class Kubelet:
                 self._release_pod(pod)
             else:
                 pod.kill()
-        for fd in self._lifeline:
+        for fd in self._server_pipe:
             os.close(fd)
-        self._lifeline = ()
+        self._server_pipe = ()
         await self._wait_until_ended(pods)
         self._pods = {}
 
@@ -195,8 +195,8 @@ class Kubelet:
             elif state is None:
                 paths = str(pod.directory.path), pod.directory.ensure_tmpdir()
                 pod.directory.write_launch(build_launch(pod.manifest, *paths, self._options, self._machine))
-                lifeline = self._lifeline[0] if self._lifeline else -1
-                pod.shim = shim_process.start_shim(pod.directory, lock, lifeline)
+                server_pipe = self._server_pipe[0] if self._server_pipe else -1
+                pod.shim = shim_process.start_shim(pod.directory, lock, server_pipe)
         if pod.shim is None:
             self._on_shim_exit(pod)
             return
@@ -206,13 +206,13 @@ class Kubelet:
     def _on_wake(self, pod: PodRecord) -> None:
         assert pod.shim is not None, "only pods with a shim are read"  # noqa: S101 - for the type checker.
         try:
-            news = os.read(pod.shim.wake, _CHUNK)
+            updates = os.read(pod.shim.wake, _CHUNK)
         except BlockingIOError:
             return
         try:
-            if not news:
+            if not updates:
                 self._on_shim_exit(pod)
-            elif layout.NEWS_STATE in news:
+            elif layout.UPDATE_STATE in updates:
                 self._read_state(pod)
         except OSError as error:
             self._retry_later(pod, error)

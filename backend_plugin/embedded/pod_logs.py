@@ -140,7 +140,7 @@ async def read_lines(
     `pod` is None if the pod does not run.
     """
     log = ContainerLog(directory.path / layout.LOGS / request.container, request.tail)
-    news = asyncio.Event()
+    changed = asyncio.Event()
     try:
         while True:
             # Read the state before the lines: a run that has ended by now has written all its lines.
@@ -149,11 +149,11 @@ async def read_lines(
                 for line in lines:
                     yield line
                 await asyncio.sleep(0)
-            if pod is None or _is_complete(state, request) or not await pod.wait_for_change(news):
+            if pod is None or _is_complete(state, request) or not await pod.wait_for_change(changed):
                 return
     finally:
         if pod is not None:
-            pod.stop_waiting(news)
+            pod.stop_waiting(changed)
         log.close()
 
 

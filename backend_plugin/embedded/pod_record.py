@@ -111,25 +111,25 @@ class PodRecord:
         for each in self.followers:
             each.set()
 
-    async def wait_for_change(self, news: asyncio.Event) -> bool:
+    async def wait_for_change(self, changed: asyncio.Event) -> bool:
         """Wait until the logs or the state change; return False if the pod has ended.
 
-        `news` is the event of one log reader. The first call with it does not wait, because lines before this
-        call did not set the event.
+        `changed` is the event of one log reader. The first call with it does not wait, because lines
+        before this call did not set the event.
         """
         if self.is_ended.is_set():
             return False
-        if news not in self.followers:
-            self.followers.add(news)
+        if changed not in self.followers:
+            self.followers.add(changed)
             self.send(layout.WATCH, "1")
             return True
-        await news.wait()
-        news.clear()
+        await changed.wait()
+        changed.clear()
         return True
 
-    def stop_waiting(self, news: asyncio.Event) -> None:
-        """Remove the log reader with the event `news`."""
-        if news in self.followers:
-            self.followers.remove(news)
+    def stop_waiting(self, changed: asyncio.Event) -> None:
+        """Remove the log reader with the event `changed`."""
+        if changed in self.followers:
+            self.followers.remove(changed)
             if not self.followers:
                 self.send(layout.WATCH, "0")

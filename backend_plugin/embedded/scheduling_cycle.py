@@ -190,14 +190,14 @@ class _NodeState:
 
     def _find_shortage(self, pod: PodInfo) -> tuple[Sequence[str], str]:
         has = self.node.allocatable
-        lacking = [
+        missing = [
             resource
             for resource, amount in pod.requests.items()
             if amount > max(0, has.get(resource, 0) - self.used[resource])
         ]
         # The scheduler assumes that preemption can resolve every shortage of pod slots.
-        is_too_small = any(pod.requests[each] > has.get(each, 0) for each in lacking if each != PODS)
-        reasons = [f"Insufficient {each}" if each != PODS else "Too many pods" for each in lacking]
+        is_too_small = any(pod.requests[each] > has.get(each, 0) for each in missing if each != PODS)
+        reasons = [f"Insufficient {each}" if each != PODS else "Too many pods" for each in missing]
         return reasons, _NO_USE if is_too_small else _NO_VICTIM
 
     def compute_score(self, pod: PodInfo) -> tuple[float, float]:

@@ -45,10 +45,10 @@ class ShimHandle:
                     each.kill()  # psutil first checks that the id was not reused.
 
 
-def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
+def start_shim(directory: PodDirectory, lock: int, server_pipe: int) -> ShimHandle:
     """Start the shim of a pod. It inherits the descriptor `lock`.
 
-    The shim ends when the pipe `lifeline` closes; -1 stands for no such pipe.
+    The shim ends when the pipe `server_pipe` closes; -1 stands for no such pipe.
     """
     with contextlib.ExitStack() as opened:
         # Open both ends before the shim starts, so that the pipe ends with the shim and no command is lost.
@@ -57,7 +57,7 @@ def start_shim(directory: PodDirectory, lock: int, lifeline: int) -> ShimHandle:
             opened.callback(os.close, each)
         wake = _open_pipe(directory.path / layout.WAKE, os.O_RDONLY)
         try:
-            return ShimHandle(process=_spawn_shim(directory, [*pipes, lifeline, lock]), wake=wake)
+            return ShimHandle(process=_spawn_shim(directory, [*pipes, server_pipe, lock]), wake=wake)
         except OSError:
             os.close(wake)
             raise

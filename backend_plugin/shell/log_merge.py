@@ -50,7 +50,7 @@ class LogMerge:
         self._awaited: set[_ReplicaLog] = set()
         self._heads: list[tuple[str, int, _ReplicaLog]] = []
         self._order = count()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._complete = False
 
     def add_source(self, replica: str, lines: AsyncIterator[LogLine]) -> None:
@@ -62,7 +62,7 @@ class LogMerge:
     def mark_complete(self) -> None:
         """Declare that no log will be added; `iter_batches` ends once all logs have ended."""
         self._complete = True
-        self._news.set()
+        self._changed.set()
 
     async def iter_batches(self) -> AsyncGenerator[list[ReplicaLine], None]:
         """Yield the lines in batches, until `mark_complete` was called and all logs have ended.
@@ -80,8 +80,8 @@ class LogMerge:
                 if not self._pumps and self._complete:
                     return
                 # Do not await between the check above and this line, or a notification may be lost.
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
         finally:
             for pump in self._pumps.values():
                 pump.cancel()
@@ -94,8 +94,8 @@ class LogMerge:
             async with timeout(self._line_timeout):
                 while self._awaited:
                     self._raise_failure()
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
                 self._raise_failure()
         # A source that is silent now may stay silent, so the others do not wait for it again.
         self._awaited.clear()
@@ -142,7 +142,7 @@ class LogMerge:
                     await self._buffer_line(source, piece)
         finally:
             self._awaited.discard(source)
-            self._news.set()
+            self._changed.set()
             if isinstance(lines, AsyncGenerator):
                 await lines.aclose()
 
@@ -152,7 +152,7 @@ class LogMerge:
         if len(source.lines) == 1:
             self._push_head(source)
             self._awaited.discard(source)
-            self._news.set()
+            self._changed.set()
         while len(source.lines) >= _HELD or source.size >= _HELD_SIZE:
             source.room.clear()
             await source.room.wait()

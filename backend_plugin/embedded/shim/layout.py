@@ -25,8 +25,8 @@ MARK = "KFPYTORCH_POD"
 LONGEST_STATE = 1 << 22
 """The maximum size of the state in bytes: 1,000 containers with messages of 4 KiB each."""
 
-NEWS_STATE = b"s"
-NEWS_LOG = b"l"
+UPDATE_STATE = b"s"
+UPDATE_LOG = b"l"
 
 TERMINATE = "terminate"
 """Terminate the pod. The argument is the grace period in seconds."""

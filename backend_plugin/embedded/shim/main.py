@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 # The maximum delay and the minimum interval of notifications about new log lines.
-_NEWS_SECONDS = 0.02
+_UPDATE_SECONDS = 0.02
 # The delay before the state is written again after a failure, for example because the disk is full.
 _RETRY_SECONDS = 1.0
 
@@ -46,8 +46,8 @@ class Shim:
         self._is_asked_to_stop = False
         self._supervisor = Supervisor(launch, directory, _create_tree(launch), self)
 
-    def listen(self, control: int, lifeline: int) -> None:
-        """Watch for commands, the end of children, and the end of the server, which closes `lifeline`."""
+    def listen(self, control: int, server_pipe: int) -> None:
+        """Watch for commands, the end of children, and the end of the server, which closes `server_pipe`."""
         wakeup_in, wakeup_out = os.pipe()
         os.set_blocking(wakeup_out, False)
         signal.set_wakeup_fd(wakeup_out, warn_on_full_buffer=False)
@@ -57,8 +57,8 @@ class Shim:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._add_reader(wakeup_in, lambda: self._reap_children(wakeup_in))
         self._add_reader(control, lambda: self._process_commands(control))
-        if lifeline >= 0:
-            self._add_reader(lifeline, lambda: self._on_server_exit(lifeline))
+        if server_pipe >= 0:
+            self._add_reader(server_pipe, lambda: self._on_server_exit(server_pipe))
 
     def run(self) -> None:
         """Run the pod until it has ended and its final state is stored."""
@@ -85,7 +85,7 @@ class Shim:
                 self._readers[fd]()
         if self._lines_at is not None and time.time() >= self._lines_at:
             self._lines_at = None
-            self._notify_server(layout.NEWS_LOG)
+            self._notify_server(layout.UPDATE_LOG)
 
     def _reap_children(self, wakeup_in: int) -> None:
         os.read(wakeup_in, _CHUNK)
@@ -110,8 +110,8 @@ class Shim:
             elif word == layout.WATCH:
                 self._is_watched = value == "1"
 
-    def _on_server_exit(self, lifeline: int) -> None:
-        self._remove_reader(lifeline)
+    def _on_server_exit(self, server_pipe: int) -> None:
+        self._remove_reader(server_pipe)
         self._is_left = True
         self._stop_as_lost()
 
@@ -138,7 +138,7 @@ class Shim:
 
     def _schedule_log_notification(self) -> None:
         if self._is_watched and self._lines_at is None:
-            self._lines_at = time.time() + _NEWS_SECONDS
+            self._lines_at = time.time() + _UPDATE_SECONDS
 
     def _add_reader(self, fd: int, reader: Callable[[], None]) -> None:
         self._readers[fd] = reader
@@ -161,12 +161,12 @@ class Shim:
             self._state_at = time.time() + _RETRY_SECONDS
         else:
             self._state_at = None
-        self._notify_server(layout.NEWS_STATE)
+        self._notify_server(layout.UPDATE_STATE)
 
-    def _notify_server(self, news: bytes) -> None:
+    def _notify_server(self, update: bytes) -> None:
         try:
-            os.write(self._wake, news)
-        except BlockingIOError:  # The pipe is full, so the server has unread news anyway.
+            os.write(self._wake, update)
+        except BlockingIOError:  # The pipe is full, so the server has unread updates anyway.
             return
 
 
@@ -181,15 +181,15 @@ def _create_tree(launch: dict[str, Any]) -> ProcessTree:
 
 
 def main() -> None:
-    """Run the shim of the pod in DIRECTORY. The arguments are ``DIRECTORY WAKE CONTROL LIFELINE LOCK``.
+    """Run the shim of the pod in DIRECTORY. The arguments are ``DIRECTORY WAKE CONTROL SERVER LOCK``.
 
     The last four are file descriptors, or -1 for none. WAKE is a pipe to the server, and CONTROL is a pipe
     from the server. Both are open for reading and writing, so that they stay open when the server ends.
-    LIFELINE is a pipe that closes when the server ends; then the shim ends, too. LOCK is the pod's lock, held
+    SERVER is a pipe that closes when the server ends; then the shim ends, too. LOCK is the pod's lock, held
     until the shim ends.
     """
     directory = sys.argv[1]
-    wake, control, lifeline, _ = fds = [int(each) for each in sys.argv[2:]]
+    wake, control, server_pipe, _ = fds = [int(each) for each in sys.argv[2:]]
     for fd in fds:
         if fd >= 0:
             os.set_inheritable(fd, False)  # noqa: FBT003 - the argument is positional.
@@ -197,5 +197,5 @@ def main() -> None:
         launch = json.load(file)
     adopt_orphans()
     shim = Shim(directory, launch, wake)
-    shim.listen(control, lifeline)
+    shim.listen(control, server_pipe)
     shim.run()

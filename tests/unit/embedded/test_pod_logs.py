@@ -25,7 +25,7 @@ class Written:
         self.logs = path / layout.LOGS / "c"
         self.container = ContainerState(kind="app")
         self.later = []
-        """Functions that run during `news`, one per call."""
+        """Functions that run during `wait_for_change`, one per call."""
 
     def run(self, number, *outputs):
         log = LogFile(str(self.logs), number, self.limit, self.kept)
