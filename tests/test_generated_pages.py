@@ -120,7 +120,7 @@ def build_error_table() -> str:
 
 
 def build_doctor_table() -> str:
-    rows = ([code(check.id), check.level.value, check.proves] for check in CHECKS)
+    rows = ([code(check.id), check.level.value, check.condition] for check in CHECKS)
     return table(["check", "level", "the check passes if"], rows)
 
 
@@ -226,7 +226,7 @@ FIXED = {
     "list-pause": list_watch._LONGEST_PAUSE,
     "credentials": connection._RELOAD,
     "resync": reconciler.RESYNC_SECONDS,
-    "explanation": verdict_rules._NEWS,
+    "explanation": verdict_rules._LONGEST_POD_DELAY,
     "outputs": sum(output_collector.READ_PAUSES),
     "store": output_collector.PATIENCE,
     "background": background_operations.LONGEST_PAUSE,

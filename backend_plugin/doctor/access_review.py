@@ -80,15 +80,15 @@ async def list_missing_permissions(api: ApiClient, facts: Facts) -> Mapping[str,
         NotReadable: If access reviews are forbidden or the API server does not answer.
     """
     rules = [replace(each, namespace=facts.namespace) for each in required(facts)]
-    lacking = {}
+    found = {}
     for each in deployments.list_connectors(facts):
         namespace = deployments.get_namespace(each)
         name = get_text(each, "spec", "template", "spec", "serviceAccountName") or "default"
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         subject = {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
         if missing := await list_missing_rules(api, rules, subject):
-            lacking[f"{namespace}/{name}"] = missing
-    return lacking
+            found[f"{namespace}/{name}"] = missing
+    return found
 
 
 async def list_missing_rules(

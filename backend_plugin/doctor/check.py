@@ -44,7 +44,7 @@ class Check:
     id: str
     """The identifier of the check. It never changes, because scripts depend on it."""
     level: Severity
-    proves: str
+    condition: str
     """The condition that holds if the check yields no violation."""
     judge: Judge
     needs: tuple[Subject, ...] = ()
@@ -58,14 +58,14 @@ class CheckList(list[Check]):
         """Return a decorator that adds the function ``_check_some_id`` as the check ``some-id``.
 
         The check is skipped unless all subjects in `needs` have been read. The docstring of the function is
-        "Check that" and the condition that holds if it yields no violation (`Check.proves`).
+        "Check that" and the condition that holds if it yields no violation (`Check.condition`).
         """
 
         def append(judge: Judge) -> Judge:
             check_id = judge.__name__.lstrip("_").removeprefix("check_").replace("_", "-")
-            proves = str(judge.__doc__).rstrip(".").removeprefix("Check that ")
-            proves = proves[:1].upper() + proves[1:]
-            self.append(Check(id=check_id, level=level, proves=proves, judge=judge, needs=needs))
+            condition = str(judge.__doc__).rstrip(".").removeprefix("Check that ")
+            condition = condition[:1].upper() + condition[1:]
+            self.append(Check(id=check_id, level=level, condition=condition, judge=judge, needs=needs))
             return judge
 
         return append

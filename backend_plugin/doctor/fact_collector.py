@@ -106,7 +106,7 @@ async def _collect_from_api(
     gangs = [each for name in schedulers for each in queries.build_gang_queries(name, facts.namespace)]
     facts = await _with_query_results(reader, facts, (*_build_scheduler_queries(facts), *gangs))
     try:
-        facts = replace(facts, lacking=await access_review.list_missing_permissions(api, facts))
+        facts = replace(facts, missing_permissions=await access_review.list_missing_permissions(api, facts))
     except NotReadable as why:
         facts = replace(facts, unseen={**facts.unseen, Subject.RIGHTS: why})
     return await _with_dry_runs(reader, facts)

@@ -194,7 +194,7 @@ class Facts:
     """The reply to a dry run of a job that the operator's webhook should reject."""
     pod_replies: Mapping[str, DryRunReply] = field(default_factory=dict)
     """The replies to dry runs of pods, by replica role."""
-    lacking: Mapping[str, Sequence[Permission]] = field(default_factory=dict)
+    missing_permissions: Mapping[str, Sequence[Permission]] = field(default_factory=dict)
     """The missing permissions by the ServiceAccount of a connector, ``NAMESPACE/NAME``."""
     release: str = ""
     """The release of this program; empty if unknown."""

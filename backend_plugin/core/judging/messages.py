@@ -125,8 +125,8 @@ def format_progress(status: JobStatus, notes: Sequence[JobWarning], *, queued: b
 
 
 def _format_raw(wait: PendingReason) -> str:
-    is_news = wait.raw not in wait.text and (wait.of_gang or not wait.replicas)
-    return f"message of its scheduler: {wait.raw}" if is_news else ""
+    has_details = wait.raw not in wait.text and (wait.of_gang or not wait.replicas)
+    return f"message of its scheduler: {wait.raw}" if has_details else ""
 
 
 def _format_state(status: JobStatus, *, queued: bool) -> str:

@@ -52,7 +52,7 @@ class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The cause; None if the message only shows that no Kubernetes node has enough room."""
     never: bool = False
     """True if the wait cannot end without a change."""
-    vague: bool = False
+    is_unspecific: bool = False
     """True if the message has no details, and an event about the same pod may have them."""
     gang: bool = True
     """True if the message is about the whole gang, False if it is about one pod."""
@@ -88,7 +88,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The resources that nodes lack for a single pod."""
     observed_at: datetime | None = None
     """The time of the scheduler's last report of `shortages`; None if unknown."""
-    vague: bool = False
+    is_unspecific: bool = False
     """True if an event may contain the precise reason; see `SchedulerMessage`."""
     remedy: str = ""
     """A remedy that replaces the usual one for `cause`; empty if the usual one applies."""

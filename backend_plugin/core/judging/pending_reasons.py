@@ -112,7 +112,7 @@ def list_replica_reasons(
 
 
 def _with_event_details(pod: Pod, wait: PendingReason, events: Iterable[Event]) -> PendingReason:
-    if not wait.vague:
+    if not wait.is_unspecific:
         return wait
     # Ignore events of an earlier pod incarnation, which has the same name.
     own = [each for each in events if not (each.at and pod.created and each.at < pod.created)]
@@ -183,7 +183,7 @@ def _build_unbound_reason(pod: Pod) -> PendingReason:
         shortages=parsed.shortages,
         queue=parsed.queue,
         of_gang=bool(parsed.shortages) and parsed.gang,
-        vague=parsed.vague,
+        is_unspecific=parsed.is_unspecific,
         follows=parsed.follows,
         short=parsed.short,
         remedy=_CLAIM_REMEDY if _CLAIM.search(condition.message) else "",

@@ -37,12 +37,12 @@ def select_root_cause(
     end of the job. If no cause precedes `ended`, later terminations count too, because the clock of a node
     may be ahead. A tie goes to the lowest replica name.
     """
-    worded = any(each.failure.exception and not is_consequence(each.failure) for each in ends)
+    has_message = any(each.failure.exception and not is_consequence(each.failure) for each in ends)
     caused = not all(_is_after_job_end(each, ended) for each in filter(is_possible_cause, ends))
 
     def get_sort_key(termination: ReplicaTermination) -> _SortKey:
         late = _is_after_job_end(termination, ended) and (caused or not _can_precede_job_end(termination))
-        return _compute_sort_key(termination, late=late, worded=worded)
+        return _compute_sort_key(termination, late=late, has_message=has_message)
 
     return min(ends, key=get_sort_key, default=None)
 
@@ -79,10 +79,10 @@ def _can_precede_job_end(termination: ReplicaTermination) -> bool:
     return is_possible_cause(termination) and (termination.explained or not termination.ordered)
 
 
-def _compute_sort_key(termination: ReplicaTermination, *, late: bool, worded: bool) -> _SortKey:
+def _compute_sort_key(termination: ReplicaTermination, *, late: bool, has_message: bool) -> _SortKey:
     failure = termination.failure
     return (
-        4 if late else _compute_rank(termination, worded=worded),
+        4 if late else _compute_rank(termination, has_message=has_message),
         _compute_cause_time(termination),
         _DOUBTFUL.get(failure.exit_code, 0),
         error_parser.get_replica_sort_key(failure.replica),
@@ -90,9 +90,9 @@ def _compute_sort_key(termination: ReplicaTermination, *, late: bool, worded: bo
     )
 
 
-def _compute_rank(termination: ReplicaTermination, *, worded: bool) -> int:
+def _compute_rank(termination: ReplicaTermination, *, has_message: bool) -> int:
     failure = termination.failure
-    by_sigterm = failure.exit_code == -SIGTERM and not (worded or termination.ordered)
+    by_sigterm = failure.exit_code == -SIGTERM and not (has_message or termination.ordered)
     if failure.stopped and not by_sigterm:
         return 3
     return 2 if is_consequence(failure) else 1
@@ -179,7 +179,7 @@ def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTerminat
     after = [each for each in silent if not file.failure.replica and _can_be_writer(each, file)]
     if not after:
         return file
-    silent.remove(min(after, key=lambda each: _compute_sort_key(each, late=False, worded=True)))
+    silent.remove(min(after, key=lambda each: _compute_sort_key(each, late=False, has_message=True)))
     replica = after[0].failure.replica if len(after) == 1 else ""
     return structs.replace(file, failure=replace(file.failure, replica=replica))
 

@@ -138,10 +138,10 @@ def _list_pending_reasons(
         of_pods = [wait for wait in of_pods if not wait.follows]
     dated = pending_reasons.with_report_times([*of_job, *of_pods], observed.events)
     placed = Counter(pod.role for pod in pods if pod.is_bound and pod.phase not in ("Succeeded", "Failed"))
-    worded = [
+    described = [
         structs.replace(wait, text=shortage_message.format_sentence(wait, gang, placed)) for wait in dated
     ]
-    return tuple(pending_reasons.merge_reasons(worded))
+    return tuple(pending_reasons.merge_reasons(described))
 
 
 def _iter_initializer_reasons(pods: Iterable[Pod], exit_codes: ExitCodes) -> Iterator[PendingReason]:

@@ -75,7 +75,7 @@ def _judge_success(status: JobStatus, judging: JudgingSettings, now: datetime) -
 
 
 # The longest delay between the watch event of a failed job and that of the pod that caused the failure.
-_NEWS: Final = timedelta(seconds=5)
+_LONGEST_POD_DELAY: Final = timedelta(seconds=5)
 
 
 def _judge_failure(status: JobStatus, now: datetime) -> Verdict:
@@ -110,7 +110,7 @@ def _judge_unexplained_failure(status: JobStatus, condition: Condition, now: dat
     # If a pod is gone or being deleted, no further state is expected.
     is_complete = len(status.pods) >= status.total and all(pod.deleted is None for pod in status.pods)
     may_end = is_complete and any(pod.phase in ("Pending", "Running") for pod in status.pods)
-    if since is not None and now - since < _NEWS and may_end:
+    if since is not None and now - since < _LONGEST_POD_DELAY and may_end:
         text = f"the operator reports that the job failed: {message}"
         return _build_verdict(Phase.RUNNING, "CollectingTerminations", text)
     return build_failure(

@@ -75,8 +75,8 @@ async def run_burn_in(options: KubernetesOptions, facts: Facts, limits: BurnInLi
     try:
         async with open_connection(options) as (connection, api):
             return await _BurnInRunner(KubernetesCluster(connection, options), api, facts, limits).run(trial)
-    except NotReadable as lacking:
-        return [_build_not_run(lacking.reason, lacking.remedy)]
+    except NotReadable as unreadable:
+        return [_build_not_run(unreadable.reason, unreadable.remedy)]
     except BackendError as error:
         return [results.build_failure(str(error))]
 

@@ -80,7 +80,7 @@ def _check_output_store(facts: Facts) -> Iterator[Violation]:
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.RIGHTS)
 def _check_connector_rbac(facts: Facts) -> Iterator[Violation]:
     """Check that the service account of the connector has the required permissions."""
-    for account, rules in facts.lacking.items():
+    for account, rules in facts.missing_permissions.items():
         user = f"system:serviceaccount:{account.replace('/', ':')}"
         yield Violation(
             f"the connector's account {account} lacks permissions: {kubectl_commands.format_uses(rules)}",

@@ -125,12 +125,12 @@ def _check_replica_too_large(facts: Facts) -> Iterator[Violation]:
     for role, claim, nodes in node_filters.iter_excluded_roles(facts, node_filters.can_fit):
         if _list_missing_devices(claim, nodes):
             continue
-        lacking = [
+        shortages = [
             f"{_format_amount(name, amount)} {name} of {_format_amount(name, most)} at most"
             for name, amount in claim.requests.items()
             if amount > (most := max(each.allocatable.get(name, 0) for each in nodes))
         ]
-        why = ", ".join(lacking) or "no node has all resources together"
+        why = ", ".join(shortages) or "no node has all resources together"
         yield Violation(
             f"a {role.name} requests more than any matching node has, even when empty: {why}",
             "request less in the Resources of the task, or add larger nodes",

@@ -66,18 +66,18 @@ def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
         yield from ((kind, version) for version in get_mappings(schema, "spec", "versions"))
 
 
-def list_lacking_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
+def list_missing_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return those of the field paths that a CustomResourceDefinition version lacks, as dotted names.
 
     The paths start below ``spec``.
     """
-    lacking = []
+    missing = []
     for path in paths:
         *parents, last = ("spec", *path)
         inner = [part for each in parents for part in ("properties", each)]
         if last not in get_mapping(version, "schema", "openAPIV3Schema", *inner, "properties"):
-            lacking.append(".".join(path))
-    return lacking
+            missing.append(".".join(path))
+    return missing
 
 
 def report_no_ready_pod(operator: str, deployment: Manifest) -> Violation:

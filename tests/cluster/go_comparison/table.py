@@ -33,9 +33,9 @@ def _words(pairs):
 
 def _format_record(run):
     # Every task has these phases.
-    news = [each for each in run.shown if each.phase not in _NOT_TOLD]
+    phases = [each for each in run.shown if each.phase not in _NOT_TOLD]
     cells = []
-    for each in news:
+    for each in phases:
         text = _shortened(each.message or each.reason)
         cells.append(f"{each.phase}, {each.at - run.execution.created:.0f} s" + (text and f": {text}"))
     return "<br>".join(cells) or "nothing"

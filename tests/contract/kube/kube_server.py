@@ -42,7 +42,7 @@ class Fault:
     truncate: bool = False
     first: Callable[[], None] | None = None  # Called before the response.
 
-    def befalls(self, request: web.Request) -> bool:
+    def applies_to(self, request: web.Request) -> bool:
         is_meant = (request.method, "watch" in request.query) == (self.method, self.watch)
         return self.times > 0 and is_meant and self.path in request.path
 
@@ -118,7 +118,7 @@ class KubeServer(ThreadedServer):
         if certificate:
             self.peers.append(certificate["subject"][0][0][1])
         try:
-            fault = next((each for each in self.faults if each.befalls(request)), None)
+            fault = next((each for each in self.faults if each.applies_to(request)), None)
             if fault is not None:
                 return await self._fault(fault, request)
             return await self._serve(request)

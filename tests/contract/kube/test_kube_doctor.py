@@ -196,7 +196,7 @@ def test_remedy_command_contains_the_rules_of_all_kinds_and_namespaces_of_a_subj
 
 def test_missing_rules_of_a_connector_are_in_one_role():
     (check,) = (each for each in connector.CHECKS if each.id == "connector-rbac")
-    (found,) = check.judge(Facts(namespace="ns", lacking={"flyte/kfpytorch": RULES}))
+    (found,) = check.judge(Facts(namespace="ns", missing_permissions={"flyte/kfpytorch": RULES}))
     role, binding = read_manifests(found.remedy)
     wanted = {f"{verb} {rule.resource}" for rule in RULES for verb in rule.verbs}
     assert {each for _, each in list_permitted([role, binding])} == wanted

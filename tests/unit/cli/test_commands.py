@@ -16,10 +16,10 @@ from backend_plugin.cli.commands import COMMANDS, kfpytorch
 
 WITHOUT = """
 import sys
-lacking = sys.argv[1]
+missing = sys.argv[1]
 class Missing:
     def find_spec(self, name, *rest):
-        if name == lacking:
+        if name == missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 from backend_plugin.cli import main

@@ -99,7 +99,7 @@ def test_modules_in_the_working_directory_can_be_imported() -> None:
     ("name", "text", "task", "message"),
     [
         ("mistyped.py", "def train(:", None, "mistyped.py cannot be imported: SyntaxError: invalid syntax"),
-        ("lacking.py", "\nimport no_such_module", None, "install it here, or import it inside the task\n  at"),
+        ("missing.py", "\nimport no_such_module", None, "install it here, or import it inside the task\n  at"),
         ("raising.py", "def fails():\n    1 / 0\nfails()", None, "division by zero\n  at raising.py:2"),
         ("leaving.py", "raise SystemExit(3)", None, "leaving.py cannot be imported: SystemExit: 3"),
         ("json.py", "", None, "json.py: Python imports another module with the name json; rename the file"),

@@ -205,6 +205,6 @@ CASES: Mapping[str, Facts] = {
     "connector-service": facts(flyte(endpoint=ENDPOINT)),
     "connector-down": facts({**flyte(endpoint=ENDPOINT), Subject.SERVICES: [SERVICE]}),
     "connector-unreachable": asyncio.run(external_probes.probe_external(facts(), (), Server(address="localhost"))),
-    "connector-rbac": facts(lacking={"flyte/c": [RULE]}),
+    "connector-rbac": facts(missing_permissions={"flyte/c": [RULE]}),
     "connector-version-mismatch": facts({DEPLOYMENTS: [CONNECTOR]}, release="1.0.0"),
 }  # fmt: skip

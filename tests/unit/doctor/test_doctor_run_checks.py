@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
     wrong = Violation(sentence="is wrong", remedy="put it right")
     checks = [
-        Check(id="a-check", level=level, proves="it is right", judge=lambda _: [wrong])
+        Check(id="a-check", level=level, condition="it is right", judge=lambda _: [wrong])
         for level in (Severity.NOTE, Severity.WARNING, Severity.ERROR)
     ]
     found = run_checks.list_findings(Facts(namespace="n"), checks)

@@ -124,7 +124,7 @@ def _parse_message(message: str) -> pending.SchedulerMessage | None:
         )
     if _WAITS.search(message):
         return pending.SchedulerMessage(
-            text="neither its queue nor a node has enough free resources", vague=True, gang=False
+            text="neither its queue nor a node has enough free resources", is_unspecific=True, gang=False
         )
     if _SKIPPED.search(message):
         return _build_queue_message(_FULL)

@@ -46,8 +46,8 @@ def _check_operator_crd_outdated(facts: Facts) -> Iterator[Violation]:
     for kind, version in base.iter_schema_versions(facts):
         if kind not in ("", _KIND) or get_text(version, "name") != _DIALECT.resource.version:
             continue
-        if lacking := base.list_lacking_fields(version, _FIELDS):
-            yield Violation(f"the kind PyTorchJob has no spec.{lacking[0]}: it is older than 1.7", _INSTALL)
+        if missing := base.list_missing_fields(version, _FIELDS):
+            yield Violation(f"the kind PyTorchJob has no spec.{missing[0]}: it is older than 1.7", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)

@@ -45,9 +45,9 @@ def _check_trainer_crd_missing(facts: Facts) -> Iterator[Violation]:
 def _check_trainer_crd_outdated(facts: Facts) -> Iterator[Violation]:
     """Check that the kinds TrainJob and JobSet have the fields that the connector or Kueue writes."""
     for kind, version in base.iter_schema_versions(facts):
-        lacking = base.list_lacking_fields(version, _FIELDS.get(kind, ()))
-        if lacking and version.get("served") is not False:
-            yield Violation(f"the kind {kind} has no spec.{lacking[0]}: it is too old", _INSTALL)
+        missing = base.list_missing_fields(version, _FIELDS.get(kind, ()))
+        if missing and version.get("served") is not False:
+            yield Violation(f"the kind {kind} has no spec.{missing[0]}: it is too old", _INSTALL)
 
 
 @CHECKS.add(Subject.DEPLOYMENTS, Subject.JOBS)
