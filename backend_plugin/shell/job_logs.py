@@ -53,7 +53,7 @@ def _select_replicas(job: Job, request: wire.ReadLogsRequest) -> tuple[Collectio
         chosen &= {job_lookup.require_node(job, request.node)}
     if not request.HasField("rank"):
         return chosen, ""
-    has_several_ranks = job.elastic or job.nproc_per_node not in (None, 0, 1)
+    has_several_ranks = job.elastic or (job.nproc_per_node or 1) != 1
     prefix = f"[r{request.rank}] " if has_several_ranks else ""
     return chosen & job_lookup.list_replicas_with_rank(job, request.rank), prefix
 

@@ -115,7 +115,8 @@ class OutputCollector:
             return
         before = {pod.name: pod for pod in entry.pods}
         fetched = await self._cluster.list_pods(entry.object_name)
-        if fetched is not None:
+        # A new job of the same name has another entry, and must not get these pods.
+        if fetched is not None and self._cache.get(entry.key) is entry:
             self._merge_pods(entry, before, {pod.name: pod for pod in fetched})
 
     def _merge_pods(self, entry: CachedJob, before: Mapping[str, Pod], fetched: Mapping[str, Pod]) -> None:
