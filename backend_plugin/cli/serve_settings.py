@@ -37,12 +37,12 @@ def read_configuration(file: str | None, flags: Flags) -> Configuration:
     section = document.pop(input_files.SERVER_SECTION, None) or {}
     sources = server.SettingsSources(section=section, file=file or "", environ=os.environ, flags=flags)
     problems = [*input_files.find_misplaced_sections(document)]
-    ours = _collect_problems(lambda: server.load_settings(sources), problems)
+    server_settings = _collect_problems(lambda: server.load_settings(sources), problems)
     flyte_section = input_files.get_plugin_section(document, file)
     flytes = _collect_problems(lambda: platform.read(flyte_section, os.environ), problems)
-    if problems or ours is None or flytes is None:
+    if problems or server_settings is None or flytes is None:
         raise InvalidSettings(*problems)
-    return Configuration(server=ours, platform=flytes, section=flyte_section)
+    return Configuration(server=server_settings, platform=flytes, section=flyte_section)
 
 
 def _collect_problems(read: Callable[[], T], problems: list[Problem]) -> T | None:

@@ -175,11 +175,11 @@ def _read_key_ring(settings: ServerSettings) -> KeyRing:
 
 
 def _create_capabilities_cache(here: OpenedCluster, settings: ServerSettings) -> CapabilitiesCache | None:
-    ours = here.platform.kfpytorch
-    if here.capabilities is None or (ours.gang.is_unconfigured and not ours.selects_dialect):
+    plugin = here.platform.kfpytorch
+    if here.capabilities is None or (plugin.gang.is_unconfigured and not plugin.selects_dialect):
         return None
     named = tuple(each for each in settings.namespaces if not is_pattern(each))
-    return CapabilitiesCache(here.capabilities, ours, named)
+    return CapabilitiesCache(here.capabilities, plugin, named)
 
 
 def _create_orphan_collector(
@@ -209,8 +209,8 @@ def build_middleware(
     )
     services = _SERVICES if parts.nodes is None else (*_SERVICES, job_service.NODE_SERVICE)
     handlers = job_service.build_handlers(parts.jobs, parts.runtimes, parts.nodes)
-    theirs = (*handlers, build_reflection_handler(services))
-    others = RpcMiddleware(theirs, _USER_CALLS_AT_ONCE, token, parts.tasks.metrics, client_names=names)
+    user_handlers = (*handlers, build_reflection_handler(services))
+    others = RpcMiddleware(user_handlers, _USER_CALLS_AT_ONCE, token, parts.tasks.metrics, client_names=names)
     parts.tasks.metrics.running.compute = lambda: {("flyte",): flytes.running, ("jobs",): others.running}
     parts.tasks.metrics.streams.compute = lambda: {("flyte",): flytes.streaming, ("jobs",): others.streaming}
     return flytes, others

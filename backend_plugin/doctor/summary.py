@@ -50,5 +50,5 @@ def _format_task(facts: Facts) -> str:
         return f"{name}; it cannot be planned"
     roles = " and ".join(map(_format_role, task.roles))
     amounts = role_pods.compute_needed_requests(task).items()
-    asked = ", ".join(f"{amount.text} {resource}" for resource, amount in amounts)
-    return f"{name}: {roles}, which need {asked or 'nothing'}"
+    requests = ", ".join(f"{amount.text} {resource}" for resource, amount in amounts)
+    return f"{name}: {roles}, which need {requests or 'nothing'}"

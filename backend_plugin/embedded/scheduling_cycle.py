@@ -116,13 +116,13 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 
     Init containers run before the app containers, so each of them uses the first GPUs of the pod.
     """
-    given = _parse_indices(get_annotation(pod, GPU_INDICES))
+    gpus = _parse_indices(get_annotation(pod, GPU_INDICES))
     spec, found, at = get_mapping(pod, "spec"), {}, 0
     for container in get_mappings(spec, "initContainers"):
-        found[get_text(container, "name")] = given[: count_gpus(container)]
+        found[get_text(container, "name")] = gpus[: count_gpus(container)]
     for container in get_mappings(spec, "containers"):
         count = count_gpus(container)
-        found[get_text(container, "name")] = given[at : at + count]
+        found[get_text(container, "name")] = gpus[at : at + count]
         at += count
     return found
 
@@ -151,9 +151,9 @@ def _decide_pod(pod: PodInfo, states: Sequence["_NodeState"]) -> Binding | Unsch
         return Unschedulable(uid=pod.uid, reason="Unschedulable", message=message)
     # `max` returns the first of several nodes with the same score.
     state = max(fitting, key=lambda state: state.compute_score(pod))
-    given = state.choose_gpus(pod)
-    state.reserve(pod, given)
-    return Binding(uid=pod.uid, node=state.node.name, gpus=given if state.node.gpus else None)
+    gpus = state.choose_gpus(pod)
+    state.reserve(pod, gpus)
+    return Binding(uid=pod.uid, node=state.node.name, gpus=gpus if state.node.gpus else None)
 
 
 class _NodeState:
@@ -169,10 +169,10 @@ class _NodeState:
         free = [each for each in self.node.gpus if each not in self.taken]
         return tuple(free[: pod.requests.get(GPU, 0) // ONE])
 
-    def reserve(self, pod: PodInfo, given: Sequence[int]) -> None:
-        """Mark the resources of a pod, and the GPUs with the indices `given`, as used on this node."""
+    def reserve(self, pod: PodInfo, gpus: Sequence[int]) -> None:
+        """Mark the resources of a pod, and the GPUs with the indices `gpus`, as used on this node."""
         self.used.update(pod.requests)
-        self.taken.update(given)
+        self.taken.update(gpus)
 
     def find_rejection(self, pod: PodInfo) -> tuple[Sequence[str], str]:
         """Return the reasons why the pod does not fit on this node, and why preemption there would not help.
@@ -205,8 +205,8 @@ class _NodeState:
 
         The first value is the mean share of resources that remain free; the second is minus the pod count.
         """
-        has, asked = self.node.allocatable, pod.requests
-        free = [1 - (self.used[each] + asked.get(each, 0)) / has[each] for each in _SCORED if has.get(each)]
+        has, needed = self.node.allocatable, pod.requests
+        free = [1 - (self.used[each] + needed.get(each, 0)) / has[each] for each in _SCORED if has.get(each)]
         return sum(free) / max(1, len(free)), -self.used[PODS]
 
 

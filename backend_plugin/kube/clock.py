@@ -27,8 +27,8 @@ class Clock:
     It equals the local clock, which may differ by minutes, until the first response.
     """
 
-    def __init__(self, ours: Callable[[], datetime] = get_local_time) -> None:
-        self._ours = ours
+    def __init__(self, get_time: Callable[[], datetime] = get_local_time) -> None:
+        self._get_local_time = get_time
         self._ahead = timedelta(0)
         self._is_logged = False
         self._date = ""
@@ -36,7 +36,7 @@ class Clock:
 
     def get_current_time(self) -> datetime:
         """Return the current time in the cluster."""
-        return self._ours() + self._ahead
+        return self._get_local_time() + self._ahead
 
     def update(self, date: str) -> None:
         """Update the clock from the `Date` header of a response that has just arrived."""
@@ -49,7 +49,7 @@ class Clock:
             return
         if at.tzinfo is None:  # ``-0000`` states no time zone.
             return
-        ahead = at + _ROUNDING_ERROR - self._ours()
+        ahead = at + _ROUNDING_ERROR - self._get_local_time()
         self._ahead = ahead if abs(ahead) > _TOLERANCE else timedelta(0)
         self._log_difference(ahead)
 

@@ -105,8 +105,8 @@ class ListWatch:
         if self._failures >= _MAX_FAILURES and not self._rest:
             self._version = ""
         doubled = _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
-        ours = min(doubled, _LONGEST_PAUSE) * (0.5 + self.chance() / 2)
-        self._pause = max(min(at_least, _LONGEST_ASKED), ours)
+        backoff = min(doubled, _LONGEST_PAUSE) * (0.5 + self.chance() / 2)
+        self._pause = max(min(at_least, _LONGEST_ASKED), backoff)
 
     def on_permanent_error(self, seconds: float) -> None:
         """Record an error that only an admin can resolve, such as a forbidden list; pause for `seconds`."""

@@ -22,17 +22,17 @@ def exit_on_signals() -> Iterator[None]:
     The first signal starts the cleanup, and later ones do not interrupt it. Signals
     that the process ignores or handles otherwise are left alone.
     """
-    ours = [each for each in _STOP if signal.getsignal(each) == signal.SIG_DFL]
+    handled = [each for each in _STOP if signal.getsignal(each) == signal.SIG_DFL]
 
     def stop(number: int, _: object) -> NoReturn:
-        for each in ours:
+        for each in handled:
             signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    for each in ours:
+    for each in handled:
         signal.signal(each, stop)
     try:
         yield
     finally:
-        for each in ours:
+        for each in handled:
             signal.signal(each, signal.SIG_DFL)

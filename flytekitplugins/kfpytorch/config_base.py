@@ -59,10 +59,10 @@ class Config:
         ]
 
     def _read_field(self, name: str, reader: Reader) -> list[ConfigProblem]:
-        given = getattr(self, name)
-        if given is None and getattr(type(self), name, "no default") is None:
+        value = getattr(self, name)
+        if value is None and getattr(type(self), name, "no default") is None:
             return []  # A field with the default None accepts None.
-        return find_problems(name, lambda value: setattr(self, name, reader(value)), given)
+        return find_problems(name, lambda read: setattr(self, name, reader(read)), value)
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
         """Yield a problem for each contradiction between fields.

@@ -38,8 +38,8 @@ def require_valid_task(config: PyTorch | Elastic, arguments: Mapping[str, Any]) 
     for name, read in _ARGUMENTS.items():
         if arguments.get(name) is not None:
             found += validators.find_problems(name, read, arguments[name])
-    given = arguments.get("pod_template")
-    template = given if isinstance(given, PodTemplate) else None
+    argument = arguments.get("pod_template")
+    template = argument if isinstance(argument, PodTemplate) else None
     shared_memory = needs_shared_memory(config, arguments.get("shared_memory"))
     problems: list[ConfigProblem | str] = [*found]
     problems += pods.find_problems(template, shared_memory=shared_memory)
@@ -81,20 +81,20 @@ def count_processes(task: Any) -> int:
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.
     """
-    asked = task.task_config.nproc_per_node
-    if not isinstance(asked, str):
-        return int(asked)
+    processes = task.task_config.nproc_per_node
+    if not isinstance(processes, str):
+        return int(processes)
     granted = _read_amounts(task.resources.requests, task.resources.limits, task.author_pod)
     gpus, cpus = _count_gpus(granted), granted.get("cpu")
-    if asked != "cpu" and gpus:
+    if processes != "cpu" and gpus:
         return gpus
-    if asked != "gpu" and cpus:
+    if processes != "gpu" and cpus:
         return max(1, cpus.whole)
     remedy = (
         "the task does not request the devices to count; write @task(requests=Resources(gpu='8')), or "
         "@task(limits=Resources(cpu='4')) for cpus, or the number of processes"
     )
-    raise ConfigError(type(task.task_config).__name__, [ConfigProblem("nproc_per_node", asked, remedy)])
+    raise ConfigError(type(task.task_config).__name__, [ConfigProblem("nproc_per_node", processes, remedy)])
 
 
 def _read_amounts(

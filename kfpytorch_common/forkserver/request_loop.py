@@ -125,13 +125,13 @@ class RequestLoop:
         self._selector.register(client.sock, selectors.EVENT_READ, client)
 
     def _start_child(self, client: _Client, job: messages.Message, fds: list[int]) -> None:
-        ours, theirs = socket.socketpair() if job["serve"] else (None, None)
-        pid = self._fork_child(job, fds, theirs)
+        own_end, child_end = socket.socketpair() if job["serve"] else (None, None)
+        pid = self._fork_child(job, fds, child_end)
         for fd in fds:
             os.close(fd)
-        served = _Client(ours) if ours else None
-        if served and theirs:
-            theirs.close()
+        served = _Client(own_end) if own_end else None
+        if served and child_end:
+            child_end.close()
             self._add_client(served)
         client.children[job["child"]] = _Child(pid, served)
         self._send_message(client, {"op": "started", "child": job["child"], "pid": pid})

@@ -38,10 +38,10 @@ def _find_first_paths(draft: JobDraft) -> dict[tuple[str, str], str]:
     return paths
 
 
-def _get_conflict_reason(mine: SchedulerAdapter, other: SchedulerAdapter) -> str:
-    if not (mine.admits or other.admits):
+def _get_conflict_reason(adapter: SchedulerAdapter, other: SchedulerAdapter) -> str:
+    if not (adapter.admits or other.admits):
         return "a pod has one scheduler"
-    return mine.not_after_admission or other.not_after_admission
+    return adapter.not_after_admission or other.not_after_admission
 
 
 def find_warnings(

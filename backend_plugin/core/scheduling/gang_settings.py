@@ -126,8 +126,8 @@ def read(section: Mapping[str, Any]) -> GangSettings:
     """
     common = {key: value for key, value in section.items() if key not in PARTS}
 
-    def build_part(mine: Mapping[str, Any]) -> GangSettings:
-        return GangSettings(**mine) if "scheduler" in mine else GangSettings(**{**common, **mine})
+    def build_part(own: Mapping[str, Any]) -> GangSettings:
+        return GangSettings(**own) if "scheduler" in own else GangSettings(**{**common, **own})
 
     allowed_schedulers = {
         name: GangSettings(**{"scheduler": name, **each})

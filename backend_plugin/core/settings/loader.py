@@ -180,8 +180,8 @@ def read(section: Mapping[str, Any], environment: Mapping[str, str] = MappingPro
         fields.setdefault("default_env_vars", {})[name] = environment.get(source, "")
     logs = LogLinkSettings(**engine.convert_to_fields(plugin.pop("logs", {})))
     gpu = fields.get("gpu_resource_name", Settings().gpu_resource_name)
-    ours = _build_plugin_settings(engine.convert_to_fields(plugin), gpu, gang)
-    return Settings(**fields, judging=JudgingSettings(**judging), logs=logs, kfpytorch=ours)
+    plugin_settings = _build_plugin_settings(engine.convert_to_fields(plugin), gpu, gang)
+    return Settings(**fields, judging=JudgingSettings(**judging), logs=logs, kfpytorch=plugin_settings)
 
 
 def _convert_gang(section: Mapping[str, Any]) -> dict[str, Any]:

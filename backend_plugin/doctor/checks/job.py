@@ -102,9 +102,9 @@ def _iter_effective_additions(sent: Manifest, stored: Manifest) -> Iterator[str]
     if not get_text(sent, "spec", "schedulerName") and scheduler not in ("", _DEFAULT):
         yield f"spec.schedulerName is {scheduler!r}, which the job does not set"
     for part in ("initContainers", "containers"):
-        asked = _map_resource_names(sent, part)
+        requested = _map_resource_names(sent, part)
         for name, resources in _map_resource_names(stored, part).items():
-            added = sorted(resources - asked.get(name, resources))
+            added = sorted(resources - requested.get(name, resources))
             if added:
                 yield f"spec.{part}[{name}] requests {added[0]}, which the job does not set"
 

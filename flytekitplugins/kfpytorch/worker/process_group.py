@@ -102,10 +102,10 @@ class ProcessGroup:
             poll(left)
 
     def _request_stacks(self) -> bool:
-        asked = [member for member in self.list_running() if not member.process.is_agent]
-        for member in asked:
+        signalled = [member for member in self.list_running() if not member.process.is_agent]
+        for member in signalled:
             self.client.signal_child(member.child, ASK_WHERE)
-        return bool(asked)
+        return bool(signalled)
 
     def stop(self, signum: int, poll: Callable[[float], object]) -> None:
         """Stop all processes with `signum`, and after `stop_timeout` with SIGKILL.

@@ -128,22 +128,22 @@ class NoGpu(ValueError):
     """A task requests a process for each GPU, and this machine has none."""
 
 
-def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
+def count_processes(requested: int | str, nodes: int, machine: Machine, most: int | None = None) -> int:
     """Return the number of processes on each of `nodes` nodes that share `machine`.
 
-    If `asked` is a number, return it. For ``"gpu"``, ``"cpu"`` or ``"auto"``, divide the number of GPUs or
-    processors among the nodes. If the user set a number of ranks, `most`, divide this number instead. The
+    If `requested` is a number, return it. For ``"gpu"``, ``"cpu"`` or ``"auto"``, divide the number of GPUs
+    or processors among the nodes. If the user set a number of ranks, `most`, divide this number instead. The
     result is at least 1.
 
     Raises:
-        NoGpu: `asked` is ``"gpu"``, the machine has no GPU, and `most` is None.
+        NoGpu: `requested` is ``"gpu"``, the machine has no GPU, and `most` is None.
     """
-    if not isinstance(asked, str):
-        return asked
+    if not isinstance(requested, str):
+        return requested
     if most is not None:
         return max(1, most // nodes)
     gpus = len(machine.gpus)
-    count = {"gpu": gpus, "cpu": machine.processors, "auto": gpus or machine.processors}[asked]
+    count = {"gpu": gpus, "cpu": machine.processors, "auto": gpus or machine.processors}[requested]
     if not count:
         raise NoGpu(
             "nproc_per_node='gpu' needs a GPU, and this machine has none; write nproc_per_node='auto', or "
@@ -152,21 +152,21 @@ def count_processes(asked: int | str, nodes: int, machine: Machine, most: int | 
     return max(1, count // nodes)
 
 
-def count_pod_processes(asked: int | str, env: Mapping[str, str]) -> int:
+def count_pod_processes(requested: int | str, env: Mapping[str, str]) -> int:
     """Return the number of processes that this pod starts.
 
-    `asked` is the number itself, or ``"gpu"``, ``"cpu"`` or ``"auto"``. For such a word, a pod of a job reads
-    the number from `env`; it was determined when the task was registered. An ordinary pod counts its GPUs or
-    processors.
+    `requested` is the number itself, or ``"gpu"``, ``"cpu"`` or ``"auto"``. For such a word, a pod of a job
+    reads the number from `env`; it was determined when the task was registered. An ordinary pod counts its
+    GPUs or processors.
 
     Raises:
-        NoGpu: `asked` is ``"gpu"``, and the pod has no GPU.
+        NoGpu: `requested` is ``"gpu"``, and the pod has no GPU.
     """
-    if not isinstance(asked, str):
-        return asked
+    if not isinstance(requested, str):
+        return requested
     if "PET_RDZV_ENDPOINT" in env and env.get(_PROCESSES, "").isdecimal():
         return max(1, int(env[_PROCESSES]))
-    return _count_pod_devices(asked)
+    return _count_pod_devices(requested)
 
 
 def _count_pod_devices(kind: str) -> int:
@@ -187,16 +187,16 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
 
     If fewer ranks are possible, the number of processes per node is reduced first, then that of nodes.
     """
-    asked = nodes * nproc_per_node
+    wanted = nodes * nproc_per_node
     limit = machine.compute_max_ranks() if most is None else most
-    if asked > limit:
+    if wanted > limit:
         nodes, nproc_per_node = (nodes, limit // nodes) if limit >= nodes else (limit, 1)
     ranks = nodes * nproc_per_node
     return Topology(
         nodes=nodes,
         nproc_per_node=nproc_per_node,
         devices=_assign_devices(machine.gpus, nodes, nproc_per_node),
-        note=_format_note(asked, ranks, machine, most),
+        note=_format_note(wanted, ranks, machine, most),
     )
 
 
@@ -218,14 +218,14 @@ def _assign_devices(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tup
     )
 
 
-def _format_note(asked: int, ranks: int, machine: Machine, most: int | None) -> str:
+def _format_note(wanted: int, ranks: int, machine: Machine, most: int | None) -> str:
     if most is not None:
-        uneven = ranks < min(asked, most)
+        uneven = ranks < min(wanted, most)
         return (
             f"{OVERRIDE}={most} does not divide evenly among the nodes: {ranks} ranks run" if uneven else ""
         )
-    if asked == ranks:
+    if wanted == ranks:
         return ""
     size = f"{machine.processors} processor(s) and {machine.memory / 2**30:.1f} GiB of free memory"
     why = f"{len(machine.gpus)} GPU(s)" if machine.gpus else size
-    return f"{asked} ranks scaled down to {ranks}: this machine has {why}; {OVERRIDE}={asked} runs them all"
+    return f"{wanted} ranks scaled down to {ranks}: this machine has {why}; {OVERRIDE}={wanted} runs them all"

@@ -58,32 +58,32 @@ def keep_stores_on_loopback() -> Iterator[None]:
 def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
-        bound = _bind_socket(given)
+        arguments = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+        bound = _bind_socket(arguments)
         if bound is None:
             return original(self, *args, **kwargs)
         if not _can_libuv_take_sockets():
-            given["use_libuv"] = False
-        given["port"] = bound.getsockname()[1]
-        given["master_listen_fd"] = bound.detach()
-        return original(self, **given)
+            arguments["use_libuv"] = False
+        arguments["port"] = bound.getsockname()[1]
+        arguments["master_listen_fd"] = bound.detach()
+        return original(self, **arguments)
 
     return init
 
 
-def _bind_socket(given: Mapping[str, Any]) -> socket.socket | None:
-    """Return a listening socket for a store with the arguments `given`, or None.
+def _bind_socket(arguments: Mapping[str, Any]) -> socket.socket | None:
+    """Return a listening socket for a store with the `arguments`, or None.
 
     None means that torch receives the arguments unchanged.
     """
-    host = given.get("host_name")
-    needs_socket = given.get("is_master") and given.get("master_listen_fd") is None
+    host = arguments.get("host_name")
+    needs_socket = arguments.get("is_master") and arguments.get("master_listen_fd") is None
     if not needs_socket or not _is_loopback(host):
         return None
     own = str(host).replace("localhost", operator_env.LOOPBACK_ADDRESS)
     family = socket.AF_INET6 if ":" in own else socket.AF_INET
     try:
-        return socket.create_server((own, given.get("port", 0)), family=family, backlog=_BACKLOG)
+        return socket.create_server((own, arguments.get("port", 0)), family=family, backlog=_BACKLOG)
     except OSError:
         # The port is in use. If a store of this process uses it, torch shares that store. If another process
         # uses it, torch raises the error that its callers expect.
@@ -138,13 +138,13 @@ def _with_gloo(function: Callable[..., Any], warn: Callable[[], None]) -> Callab
     def call(*args: Any, **kwargs: Any) -> Any:
         import torch
 
-        given = signature.bind(*args, **kwargs)
-        backend = given.arguments.get("backend")
+        bound = signature.bind(*args, **kwargs)
+        backend = bound.arguments.get("backend")
         if isinstance(backend, str) and "nccl" in backend.lower() and not torch.cuda.is_available():
             warn()
-            given.arguments["backend"] = _replace_backend(backend)
-            given.arguments.pop("device_id", None)
-        return function(*given.args, **given.kwargs)
+            bound.arguments["backend"] = _replace_backend(backend)
+            bound.arguments.pop("device_id", None)
+        return function(*bound.args, **bound.kwargs)
 
     return call
 

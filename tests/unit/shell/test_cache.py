@@ -100,15 +100,15 @@ def test_later_job_of_the_same_name_has_no_pods_of_the_earlier() -> None:
 
 def test_each_listener_receives_each_change_once() -> None:
     cache = a_cache()
-    heard: list[tuple[str, int]] = []
-    stop = cache.listen(lambda entry: heard.append((entry.name, entry.version)))
+    notified: list[tuple[str, int]] = []
+    stop = cache.listen(lambda entry: notified.append((entry.name, entry.version)))
     put(cache, Job(name="j", uid="1"), Job(name="j", uid="1"))
     relist(cache, Job, Job(name="j", uid="1"))
-    assert heard == [("j", 1)]
+    assert notified == [("j", 1)]
     put(cache, Job(name="j", uid="1", deleting=True), a_pod("j-worker-0"))
     stop()
     put(cache, Job(name="j", uid="1"))
-    assert heard == [("j", 1), ("j", 2), ("j", 3)]
+    assert notified == [("j", 1), ("j", 2), ("j", 3)]
 
 
 def test_number_of_missing_jobs_in_the_cache_is_limited() -> None:
@@ -202,14 +202,14 @@ def test_relist_removes_missing_objects_and_notifies_listeners() -> None:
 
 
 def test_relist_notifies_only_about_differences() -> None:
-    cache, heard = a_cache(), list[str]()
+    cache, notified = a_cache(), list[str]()
     pods = [a_pod(name) for name in ("a-worker-0", "a-worker-1", "b-worker-0")]
     relist(cache, Pod, *pods)
-    cache.listen(lambda entry: heard.append(entry.name))
+    cache.listen(lambda entry: notified.append(entry.name))
     relist(cache, Pod, *pods)
-    assert heard == []
+    assert notified == []
     relist(cache, Pod, *pods[1:])
-    assert heard == ["a"]
+    assert notified == ["a"]
 
 
 def test_confirmation_of_a_missing_job_is_a_change() -> None:

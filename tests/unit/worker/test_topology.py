@@ -75,7 +75,7 @@ def test_note_has_the_numbers_of_ranks_and_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "nodes", "gpus", "most", "expected"),
+    ("count", "nodes", "gpus", "most", "expected"),
     [
         (3, 2, 4, None, 3),
         ("gpu", 1, 4, None, 4),
@@ -89,9 +89,9 @@ def test_note_has_the_numbers_of_ranks_and_the_reason() -> None:
         ("cpu", 32, 0, None, 1),
     ],
 )
-def test_process_count_keyword_is_resolved_to_the_share_of_a_node(asked, nodes, gpus, most, expected) -> None:
+def test_process_count_keyword_is_resolved_to_the_share_of_a_node(count, nodes, gpus, most, expected) -> None:
     machine = Machine(processors=16, memory=64 * GIB, gpus=tuple(map(str, range(gpus))))
-    assert count_processes(asked, nodes, machine, most) == expected
+    assert count_processes(count, nodes, machine, most) == expected
 
 
 def test_process_per_gpu_requires_a_gpu() -> None:
@@ -137,7 +137,7 @@ def test_this_machine_has_processors_and_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "env", "expected"),
+    ("requested", "env", "expected"),
     [
         (3, {**JOB, "PET_NPROC_PER_NODE": "8"}, 3),
         ("gpu", {**JOB, "PET_NPROC_PER_NODE": "8"}, 8),
@@ -146,8 +146,8 @@ def test_this_machine_has_processors_and_memory() -> None:
         ("cpu", {}, topology.count_processors()),
     ],
 )
-def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(asked, env, expected) -> None:
-    assert topology.count_pod_processes(asked, env) == expected
+def test_process_count_of_a_job_comes_from_its_registration_or_the_pod(requested, env, expected) -> None:
+    assert topology.count_pod_processes(requested, env) == expected
 
 
 @pytest.mark.torch

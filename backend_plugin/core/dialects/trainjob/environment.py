@@ -74,8 +74,8 @@ def _build_fixed_values(job: TrainingJob, group: ReplicaGroup, address: str) -> 
 
 def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
     """Return the container with the variables `env`, which replace its own variables of the same names."""
-    ours = {each["name"] for each in env}
-    own = [each for each in get_mappings(container, "env") if each.get("name") not in ours]
+    replaced = {each["name"] for each in env}
+    own = [each for each in get_mappings(container, "env") if each.get("name") not in replaced]
     return {**container, "env": [*own, *env]}
 
 

@@ -43,7 +43,7 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
     trainer = resource.find_trainer(spec)
     if problems := [*_iter_job_problems(job, group), *_iter_pod_problems(spec, trainer)]:
         raise InvalidTask(*problems)
-    ours = [each for each in build_environment(job, group, name) if each["name"] not in _RESERVED]
+    variables = [each for each in build_environment(job, group, name) if each["name"] not in _RESERVED]
     patched: dict[str, JsonValue] = {key: spec[key] for key in _OF_POD if spec.get(key) not in _EMPTY}
     if container := pick_fields(trainer, _OF_CONTAINER):
         patched["containers"] = [{"name": resource.CONTAINER, **container}]
@@ -57,7 +57,7 @@ def build_spec(job: TrainingJob, pod: Manifest, name: str, annotations: Mapping[
         "trainer": {
             "numNodes": group.replicas,
             "numProcPerNode": group.processes,
-            "env": with_environment(trainer, ours)["env"],
+            "env": with_environment(trainer, variables)["env"],
             **{_OF_TRAINER[key]: value for key, value in pick_fields(trainer, _OF_TRAINER).items()},
         },
         "runtimePatches": [resource.build_runtime_patch(jobs)],

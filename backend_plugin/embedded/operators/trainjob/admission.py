@@ -125,16 +125,16 @@ def _require_supported(made: Manifest, manifest: Manifest) -> None:
         raise build_unprocessable_resource(made, wrong)
 
 
-def _find_dropped(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Yield the paths of the fields in `given` that `ResourceSchema.prune` has dropped."""
-    if isinstance(given, Mapping):
-        for key, value in given.items():
+def _find_dropped(original: Any, kept: Any, path: str) -> Iterator[str]:
+    """Yield the paths of the fields in `original` that `ResourceSchema.prune` has dropped."""
+    if isinstance(original, Mapping):
+        for key, value in original.items():
             if key in kept:
                 yield from _find_dropped(value, kept[key], f"{path}.{key}")
             else:
                 yield f"{path}.{key}"
-    elif isinstance(given, list):
-        for index, (value, other) in enumerate(zip(given, kept, strict=True)):
+    elif isinstance(original, list):
+        for index, (value, other) in enumerate(zip(original, kept, strict=True)):
             yield from _find_dropped(value, other, f"{path}[{index}]")
 
 
