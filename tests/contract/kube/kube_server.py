@@ -62,7 +62,7 @@ class KubeServer(ThreadedServer):
         self.tokens: set[str] | None = None
         """The accepted bearer tokens, or other credentials with their scheme. None accepts all requests."""
         self.forbidden: set[str] = set()  # Entries of the form ``verb plural``.
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.bodies: list[Any] = []
         self.peers: list[str] = []  # The names in client certificates.
         self.faults: list[Fault] = []
@@ -113,7 +113,7 @@ class KubeServer(ThreadedServer):
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         what = "watch " if "watch" in request.query else ""
-        self.asked.append(f"{request.method} {what}{request.path}")
+        self.requests.append(f"{request.method} {what}{request.path}")
         certificate = request.get_extra_info("peercert")
         if certificate:
             self.peers.append(certificate["subject"][0][0][1])
@@ -282,7 +282,7 @@ class KubeServer(ThreadedServer):
         return since
 
     async def _log(self, request: web.Request, pod: str, there: Any) -> web.StreamResponse:
-        self.asked[-1] += f"?{request.query_string}"
+        self.requests[-1] += f"?{request.query_string}"
         answers = self.logs.get(pod, [])
         if not there["spec"].get("nodeName", "node"):
             return web.Response(status=204)

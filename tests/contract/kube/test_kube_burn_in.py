@@ -80,7 +80,7 @@ def test_failed_burn_in_is_reported_with_the_last_log_lines(server, tmp_path, is
     def play():
         server.apply(PODS, replica("master", "node-1", exit_code=1))
         if not is_kept:
-            while not any(f"{MASTER}/log" in each for each in server.asked):
+            while not any(f"{MASTER}/log" in each for each in server.requests):
                 time.sleep(0.01)
             server.remove(PODS, MASTER)
         failed = {"type": "Failed", "status": "True", "message": "PyTorchJob has failed"}
@@ -173,7 +173,7 @@ def test_doctor_without_the_burn_in_option_creates_no_job(server, tmp_path):
     with command(server, tmp_path, "-o", "json") as process:
         out, _ = process.communicate(timeout=60)
     assert "burn-in" not in {each["id"] for each in json.loads(out)["findings"]}
-    assert not any(each.startswith("DELETE") for each in server.asked)
+    assert not any(each.startswith("DELETE") for each in server.requests)
     assert jobs(server) == []
 
 
@@ -194,7 +194,7 @@ def test_runtime_of_a_train_job_is_created_before_it_and_deleted_after_it(server
     assert "2 pods on 2 nodes" in found.sentence
     assert messages[-1] == f"deleted TrainJob ns/{TRAIN_JOB_NAME}"
     path = f"/apis/{TRAINER}/v1alpha1/namespaces/ns/"
-    changes = [each for each in server.asked if TRAINER in each and not each.startswith("GET")]
+    changes = [each for each in server.requests if TRAINER in each and not each.startswith("GET")]
     assert [each.replace(path, "") for each in changes] == [
         *("POST trainingruntimes", "POST trainjobs"),
         *(f"DELETE {plural}/{TRAIN_JOB_NAME}" for plural in ("trainjobs", "trainingruntimes")),

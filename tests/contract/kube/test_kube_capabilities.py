@@ -158,7 +158,7 @@ async def test_job_gets_the_detected_scheduler_and_the_reason_is_logged_once(ser
         "the cluster has scheduling.x-k8s.io, and the operator creates no pod groups."
     ]
     # The second task has not repeated the detection.
-    assert server.asked.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods") == 1
+    assert server.requests.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods") == 1
 
 
 @pytest.mark.parametrize("is_created", [True, False], ids=["created", "capabilities unknown"])
@@ -195,8 +195,8 @@ async def test_full_quota_does_not_change_the_scheduler_of_a_namespace(server, t
 async def test_pod_dry_run_is_not_sent_if_the_scheduler_is_set(server, cluster):
     platform = {"kfpytorch": {"gang": {"scheduler": "yunikorn"}}}
     await CapabilitiesCache(cluster.discovery, read(platform).kfpytorch).get_capabilities(NAMESPACE)
-    assert f"POST /api/v1/namespaces/{NAMESPACE}/pods" not in server.asked
-    assert "GET /version" in server.asked
+    assert f"POST /api/v1/namespaces/{NAMESPACE}/pods" not in server.requests
+    assert "GET /version" in server.requests
 
 
 @pytest.mark.parametrize("detects", [True, False])

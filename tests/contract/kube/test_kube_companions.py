@@ -104,7 +104,7 @@ async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, her
     await wait_until(lambda: any(entry.pods for entry in here.cache))
     play.becomes("Failed")
     stopped = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{play.name}-worker-0"
-    await wait_until(lambda: stopped in server.asked)
+    await wait_until(lambda: stopped in server.requests)
 
 
 async def test_existing_job_is_kept_if_its_pod_group_cannot_be_created(server, here):
@@ -125,7 +125,7 @@ async def test_edited_companions_annotation_causes_no_deletion(server, here, api
     play.becomes("Succeeded", annotations=annotations)
     await wait_until(lambda: entry.logged_phase is not None and entry.logged_phase.value == "SUCCEEDED")
     await asyncio.sleep(0.3)
-    assert [each for each in server.asked if each.startswith("DELETE")] == []
+    assert [each for each in server.requests if each.startswith("DELETE")] == []
 
 
 async def test_pod_group_without_list_permission_is_not_recreated_for_each_change(server, here):

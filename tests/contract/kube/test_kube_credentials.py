@@ -126,7 +126,7 @@ async def test_failing_plugin_is_an_error_with_its_command_and_output(server, tm
     (tmp_path / "plugin").unlink()
     with pytest.raises(CredentialsUnusable, match="No such file"):
         await KubeconfigCredentials(config.kubeconfig).load()
-    assert not server.asked
+    assert not server.requests
 
 
 async def test_server_keeps_its_credentials_while_the_plugin_fails(server, tmp_path, token):
@@ -241,7 +241,7 @@ async def test_server_with_another_authority_or_name_is_rejected(paper, tmp_path
         async with opened(trusting(server, tmp_path, tmp_path / authority, name)) as cluster:
             with pytest.raises(ClusterUnavailable, match=message):
                 await cluster.get(JOB)
-        assert server.asked == []
+        assert server.requests == []
 
 
 @pytest.mark.parametrize("name", ["server.test", "server.test."])

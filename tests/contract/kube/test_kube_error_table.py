@@ -89,11 +89,11 @@ async def test_response_is_handled_as_its_row_specifies(server, tmp_path, case):
     async with opened(options(server, tmp_path, request_timeout=1.0)) as cluster:
         calls = {"POST": cluster.create(job()), "GET": cluster.get(name), "DELETE": cluster.delete(name)}
         server.faults[:] = [Fault(verb, "pytorchjobs", times=1_000, code=code, body=body) for verb in calls]
-        server.asked.clear()
+        server.requests.clear()
         found = await asyncio.gather(*map(result, calls.values()))
     assert tuple(found) == expected
     for method in ("POST", "GET") if row == RBAC_ROW else calls:
-        requests = sum(each.startswith(method) for each in server.asked)
+        requests = sum(each.startswith(method) for each in server.requests)
         assert (requests > 1) is is_repeated
 
 

@@ -35,7 +35,7 @@ def list_reasons(entry):
 
 
 def posts(server):
-    return sum(asked.startswith("POST") and asked.endswith("/events") for asked in server.asked)
+    return sum(each.startswith("POST") and each.endswith("/events") for each in server.requests)
 
 
 async def turned(server, here):
@@ -214,7 +214,7 @@ async def test_pods_of_a_failed_job_are_listed_once_and_the_verdict_is_final(ser
     await wait_until(lambda: ANNOTATION in get_annotations(server))
     written = verdict_annotation.read(get_annotations(server)[ANNOTATION])
     assert (written.retry, written.reason) == (False, "ExitCode")
-    assert server.asked.count(f"GET /api/v1/namespaces/{NAMESPACE}/pods") == 1
+    assert server.requests.count(f"GET /api/v1/namespaces/{NAMESPACE}/pods") == 1
 
 
 async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, here, caplog):

@@ -54,7 +54,7 @@ async def follow_until(cluster, last):
 
 
 def list_log_queries(server):
-    return [each.partition("?")[2] for each in server.asked if "/log" in each]
+    return [each.partition("?")[2] for each in server.requests if "/log" in each]
 
 
 def test_last_lines_of_the_previous_container_run_are_read(server, tmp_path):

@@ -60,7 +60,7 @@ def wait_until(true):
 
 
 def asked_for(server, method):
-    return sum(each.startswith(method) and each.endswith(NAME) for each in server.asked)
+    return sum(each.startswith(method) and each.endswith(NAME) for each in server.requests)
 
 
 def test_each_metric_of_the_documentation_and_the_chart_is_exported(world):

@@ -41,7 +41,7 @@ async def orphanage(server, tmp_path, *namespaces, **settings):
 
 
 def lookups(server):
-    return sum("flyteworkflows" in each for each in server.asked)
+    return sum("flyteworkflows" in each for each in server.requests)
 
 
 def scan_orphans(server, tmp_path, *namespaces, **settings):
@@ -193,9 +193,9 @@ async def test_young_job_causes_no_workflow_lookup(server, tmp_path):
     async with collecting(server, tmp_path) as orphans:
         there = [read_job(each) for each in server.do(lambda objects: [*objects.now.values()])]
         await wait_until(lambda: [orphans.mark_in_use(each) for each in there] and lookups(server) > 0)
-        before = len(server.asked)
-        await wait_until(lambda: len(server.asked) > before + 3)
-    assert {each.rpartition("/")[2] for each in server.asked if "flyteworkflows" in each} == {"older"}
+        before = len(server.requests)
+        await wait_until(lambda: len(server.requests) > before + 3)
+    assert {each.rpartition("/")[2] for each in server.requests if "flyteworkflows" in each} == {"older"}
 
 
 async def test_requested_job_is_kept_while_its_mark_cannot_be_written(server, tmp_path):

@@ -26,7 +26,7 @@ async def test_job_is_created_exactly_as_its_manifest(server, cluster):
     made = await cluster.create(MappingProxyType(job()))
     assert made["metadata"]["uid"].startswith("uid-")
     assert server.bodies == [job()]
-    assert server.asked == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
+    assert server.requests == ["POST /apis/kubeflow.org/v1/namespaces/ns/pytorchjobs"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_invalid_name_addresses_no_object(server, cluster, name):
     assert await cluster.list_pod_templates(["ns"], name) == []
     with pytest.raises(RequestRejected, match="not a name of a namespace"):
         await cluster.create({**job(), "metadata": {"name": NAME, "namespace": f"ns/{name}"}})
-    assert server.asked == []
+    assert server.requests == []
 
 
 ANOTHER = ObjectName(namespace="ns", name=NAME, uid="another")
@@ -145,7 +145,7 @@ async def under_way(many, is_sent):
 
 
 def asked_for(server, method):
-    return sum(each.startswith(method) for each in server.asked)
+    return sum(each.startswith(method) for each in server.requests)
 
 
 def build_names(number):
@@ -250,7 +250,7 @@ def test_missing_workflow_or_empty_name_does_not_prevent_the_next_lookup(server,
     exists(server, "f2")
     unnamed, first, second = owners(server, tmp_path, "", "f1", "f2")
     assert (unnamed, first, second and second.name) == (None, None, "f2")
-    assert len(server.asked) == 2  # The empty name causes no request.
+    assert len(server.requests) == 2  # The empty name causes no request.
 
 
 @pytest.mark.parametrize("permitted", [True, False], ids=["there is no such kind", "not permitted"])
@@ -259,10 +259,10 @@ def test_missing_workflow_api_or_permission_pauses_the_lookups(server, tmp_path,
         exists(server, "f1")
         server.forbidden.add("get flyteworkflows")
     assert owners(server, tmp_path, "f1", "f1", "f1") == [None] * 3
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert (RULE in caplog.text) is not permitted
     assert owners(server, tmp_path, "f1", "f1", refused_pause=0.0) == [None] * 2
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_slow_lookup_leaves_the_job_without_an_owner(server, tmp_path):

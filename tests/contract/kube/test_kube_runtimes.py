@@ -81,11 +81,11 @@ def run(*arguments):
 
 
 def list_requests(server):
-    return sorted(each for each in server.asked if re.fullmatch(r"GET .*/(pytorchjobs|trainjobs)", each))
+    return sorted(each for each in server.requests if re.fullmatch(r"GET .*/(pytorchjobs|trainjobs)", each))
 
 
 def test_foreign_jobs_are_listed_on_demand_and_marked(kube):
-    kube.asked.clear()
+    kube.requests.clear()
     assert [each.name for each in client.list_jobs()] == [NAME]
     assert list_requests(kube) == []
     found = {each.name: each for each in client.list_jobs(foreign=True)}

@@ -153,7 +153,7 @@ async def test_forbidden_kind_is_logged_once_and_does_not_delay_others(server, t
     server.apply(PODS, pod())
     async with followed(server, tmp_path) as heard:
         assert (heard.names(), heard.names(Pod)) == ([NAME], [])
-        await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.asked) >= 3)
+        await wait_until(lambda: sum(each == "GET /api/v1/pods" for each in server.requests) >= 3)
         server.forbidden.clear()
         await wait_until(lambda: heard.names(Pod) == [REPLICA])
     messages = [record.message for record in caplog.records if "permission is missing" in record.message]
@@ -168,7 +168,7 @@ async def test_only_allowed_namespaces_are_watched(server, tmp_path):
         server.apply(JOBS, job(metadata={"name": name, "namespace": namespace, "labels": labels}))
     async with followed(server, tmp_path, namespaces=("ns", "other")) as heard:
         assert heard.names() == [NAME, OTHER]
-        assert not [each for each in server.asked if each.endswith("kubeflow.org/v1/pytorchjobs")]
+        assert not [each for each in server.requests if each.endswith("kubeflow.org/v1/pytorchjobs")]
         server.do(lambda objects: objects.compact())
         server.cut()
         # A list of one namespace does not affect the other one.
@@ -211,7 +211,7 @@ async def test_watch_is_stale_after_two_silent_periods_until_it_receives_data(se
     async with opened(options(server, tmp_path, silence=1.0)) as cluster:
         counts = cluster.watch_status.count_watches
         cluster.watch_status.record_failure = lambda word: begun.append(
-            (word, sum(asked.startswith("GET watch") for asked in server.asked))
+            (word, sum(each.startswith("GET watch") for each in server.requests))
         )
         async with following(cluster) as heard:
             server.apply(PODS, pod(phase="Running"))
