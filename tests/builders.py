@@ -1,20 +1,17 @@
 """Builders of attempts, task templates and jobs, with defaults that a test can override."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import pytest
 from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.core.decoding import custom
-from backend_plugin.core.errors import InvalidTask, Problem, collect_problems
-from backend_plugin.core.job import Attempt, TrainingJob
+from backend_plugin.core.errors import InvalidTask, collect_problems
+from backend_plugin.core.job import Attempt
 
 CONTAINER = {"image": "image:1", "args": ["pyflyte-execute"]}
 
 
-def a_run(**fields: Any) -> Attempt:
+def a_run(**fields):
     prefix = "s3://bucket/metadata/propeller/project-development-f1/n0/data/0"
     node = {"execution": "f1", "node_id": "n0", "attempt": 0, "output_prefix": prefix}
     place = {"project": "project", "domain": "development", "namespace": "project-development"}
@@ -22,18 +19,18 @@ def a_run(**fields: Any) -> Attempt:
     return Attempt(**{**node, **place, **task, "task_version": "v1", **fields})
 
 
-def a_template(custom_fields: Mapping[str, Any], **fields: Any) -> TaskTemplate:
+def a_template(custom_fields, **fields):
     """Build a task template of version 1 with a container, from protobuf JSON."""
     defaults = {"type": "pytorch", "taskTypeVersion": 1, "container": CONTAINER, "custom": custom_fields}
     return ParseDict({**defaults, **fields}, TaskTemplate())
 
 
-def decoded(custom_fields: Mapping[str, Any], **fields: Any) -> TrainingJob:
+def decoded(custom_fields, **fields):
     with collect_problems() as problems:
         return custom.decode(a_template(custom_fields, **fields), a_run(), problems)
 
 
-def reject(decide: Callable[..., object], *arguments: Any, **fields: Any) -> tuple[Problem, ...]:
+def reject(decide, *arguments, **fields):
     with pytest.raises(InvalidTask) as caught:
         decide(*arguments, **fields)
     return caught.value.problems

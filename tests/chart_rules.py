@@ -1,12 +1,9 @@
 """The generated RBAC rules of the chart, from the tables of dialects and of gang schedulers."""
 
 import re
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from backend_plugin.core.dialects.base import JobResource
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.scheduling.adapter import SchedulerResource
 from backend_plugin.core.scheduling.registry import ADAPTERS, list_schedulers
 from backend_plugin.kube.api_resources import JOBS, build_api_resource, list_group_kinds
 
@@ -17,7 +14,7 @@ FILE = Path(__file__).parent.parent / "charts/kfpytorch-backend/files/rules.yaml
 _PART = re.compile(r"(?<=  # generated: )(\w+)\n.*?(?=  # end\n)", re.DOTALL)
 
 
-def build_file() -> str:
+def build_file():
     """Return the content of the file with the rules, with new generated parts."""
     schedulers = list_schedulers().values()
     queues = [each.queues for each in schedulers if each.queues is not None]
@@ -52,13 +49,13 @@ def build_file() -> str:
     return _PART.sub(lambda found: f"{found[1]}\n{parts[found[1]]}\n", text)
 
 
-def _list_cluster_runtimes() -> Iterable[JobResource]:
+def _list_cluster_runtimes():
     for dialect in DIALECTS.values():
         if dialect.runtimes is not None:
             yield from (each for each in dialect.runtimes.kinds if not each.namespaced)
 
 
-def _list_created_groups() -> Iterable[tuple[str, SchedulerResource]]:
+def _list_created_groups():
     """Return the pod groups that the connector creates, by the name of the scheduler."""
     for name, adapters in sorted(ADAPTERS.items()):
         for each in adapters.values():
@@ -66,22 +63,22 @@ def _list_created_groups() -> Iterable[tuple[str, SchedulerResource]]:
                 yield name, each.groups
 
 
-def _format_list_rules(resources: Iterable[SchedulerResource | JobResource]) -> str:
+def _format_list_rules(resources):
     return _format_rules(((each.group, each.plural) for each in resources), ("list",))
 
 
-def _format_rules(resources: Iterable[tuple[str, str]], verbs: Sequence[str]) -> str:
+def _format_rules(resources, verbs):
     """Return one rule for each set of resources, with all API groups that have them."""
-    plurals: dict[str, list[str]] = {}
+    plurals = {}
     for group, plural in resources:
         plurals.setdefault(group, []).append(plural)
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups = {}
     for group, names in plurals.items():
         groups.setdefault(tuple(names), []).append(group)
     return "\n".join(f"  - {_format_rule(each, names, verbs)}" for names, each in groups.items())
 
 
-def _format_rule(groups: Iterable[str], plurals: Iterable[str], verbs: Iterable[str]) -> str:
+def _format_rule(groups, plurals, verbs):
     return (
         f"apiGroups: [{', '.join(groups)}]\n"
         f"    resources: [{', '.join(plurals)}]\n"

@@ -4,11 +4,7 @@ Our messages define the known fields. All other fields become one unknown field 
 """
 
 import json
-from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
-
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from kfpytorch_idl.kubernetes.envelope_pb2 import Status, TypeMeta, Unknown, WatchEvent
 from kfpytorch_idl.kubernetes.pods_pb2 import ContainerState, OwnerReference, Pod, PodCondition, PodList, Time
@@ -32,19 +28,19 @@ UNKNOWN = 1_000
 VARINT, BYTES = 0, 2
 
 
-def wrapped(kind: str, manifest: Mapping[str, Any]) -> bytes:
+def wrapped(kind, manifest):
     type_meta = {"typeMeta": {"kind": kind, "apiVersion": "v1"}}
     content = encoded(KINDS[kind].DESCRIPTOR, manifest)
     return MAGIC + encoded(Unknown.DESCRIPTOR, type_meta) + field(2, BYTES, content)
 
 
-def frame(how: str, kind: str, manifest: Mapping[str, Any]) -> bytes:
+def frame(how, kind, manifest):
     content = field(2, BYTES, field(1, BYTES, wrapped(kind, manifest)))
     change = encoded(WatchEvent.DESCRIPTOR, {"type": how}) + content
     return len(change).to_bytes(4, "big") + change
 
 
-def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
+def encoded(kind, manifest):
     fields = {each.json_name: each for each in kind.fields}
     return b"".join(
         part
@@ -54,7 +50,7 @@ def encoded(kind: Descriptor, manifest: Mapping[str, Any]) -> bytes:
     )
 
 
-def _parts(of: FieldDescriptor, value: Any) -> Iterator[bytes]:
+def _parts(of, value):
     if of.message_type is not None and of.message_type.GetOptions().map_entry:
         entries = ({"key": key, "value": entry} for key, entry in value.items())
         yield from (field(of.number, BYTES, encoded(of.message_type, each)) for each in entries)
@@ -63,7 +59,7 @@ def _parts(of: FieldDescriptor, value: Any) -> Iterator[bytes]:
         yield _field(of, each)
 
 
-def _field(of: FieldDescriptor, value: Any) -> bytes:
+def _field(of, value):
     if isinstance(value, int):
         return field(of.number, VARINT, varint(value))
     later = MESSAGES.get(of.json_name)
@@ -76,16 +72,16 @@ def _field(of: FieldDescriptor, value: Any) -> bytes:
     return field(of.number, BYTES, content)
 
 
-def _unknown(name: str, value: Any) -> bytes:
+def _unknown(name, value):
     return field(UNKNOWN, BYTES, json.dumps({name: value}).encode())
 
 
-def field(number: int, kind: int, content: bytes) -> bytes:
+def field(number, kind, content):
     length = varint(len(content)) if kind == BYTES else b""
     return varint(number << 3 | kind) + length + content
 
 
-def varint(value: int) -> bytes:
+def varint(value):
     left, parts = value & (2**64 - 1), bytearray()
     while left > 127:
         parts.append(left & 127 | 128)

@@ -2,43 +2,39 @@
 
 import asyncio
 import socket
-import ssl
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from aiohttp import web
 
-T = TypeVar("T")
 _WAIT = 60
 
 
 class ThreadedServer:
     """A server whose subclass answers the requests. Public methods may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._open: list[web.Request] = []
-        self._runner: web.AppRunner | None = None
+        self._open = []
+        self._runner = None
         self._listening: socket.socket
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request):
         """Return the response to a request."""
         raise NotImplementedError
 
-    def listen(self, port: int = 0, tls: ssl.SSLContext | None = None) -> int:
+    def listen(self, port=0, tls=None):
         """Start to serve a port, by default a free one, and return it."""
         if not self._thread.is_alive():
             self._thread.start()
         self.run(self._listen(port, tls))
         return int(self._listening.getsockname()[1])
 
-    def stop(self) -> None:
+    def stop(self):
         """Stop the server and reset all connections. It can start again."""
         self.run(self._stop())
 
-    def close(self) -> None:
+    def close(self):
         """Stop the server and its thread."""
         self.stop()
         self.run(self._end())
@@ -46,14 +42,14 @@ class ThreadedServer:
         self._thread.join()
         self._loop.close()
 
-    def cut(self) -> None:
+    def cut(self):
         self.run(self._cut())
 
-    def run(self, what: Coroutine[Any, Any, T]) -> T:
+    def run(self, what):
         """Run a coroutine in the event loop of the server, and return its result."""
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(_WAIT)
 
-    async def _listen(self, port: int, tls: ssl.SSLContext | None) -> None:
+    async def _listen(self, port, tls):
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._track)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
@@ -61,14 +57,14 @@ class ThreadedServer:
         self._listening = socket.create_server(("127.0.0.1", port), reuse_port=True)
         await web.SockSite(self._runner, self._listening, ssl_context=tls).start()
 
-    async def _track(self, request: web.Request) -> web.StreamResponse:
+    async def _track(self, request):
         self._open.append(request)
         try:
             return await self.answer(request)
         finally:
             self._open.remove(request)
 
-    async def _stop(self) -> None:
+    async def _stop(self):
         if self._runner is None:
             return
         # Stop accepting before the server closes. If the server closes first, asyncio drops a connection that
@@ -79,11 +75,11 @@ class ThreadedServer:
         await self._runner.cleanup()
         self._runner = None
 
-    async def _cut(self) -> None:
+    async def _cut(self):
         for each in list(self._open):
             abort(each)
 
-    async def _end(self) -> None:
+    async def _end(self):
         """Cancel the tasks of connections, which would otherwise be pending when the event loop is closed."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for each in others:
@@ -91,6 +87,6 @@ class ThreadedServer:
         await asyncio.gather(*others, return_exceptions=True)
 
 
-def abort(request: web.Request) -> None:
+def abort(request):
     if request.transport is not None:
         request.transport.abort()

@@ -9,60 +9,58 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 from comparing import MISSING, Found, quantity
-from dice import Json
 
 from kfpytorch_common.quantity import parse
 
 Predicate = Callable[[Found], bool]
 
 
-def added(found: Found) -> bool:
+def added(found):
     return bool(found.theirs == MISSING)
 
 
-def left_out(found: Found) -> bool:
+def left_out(found):
     return bool(found.ours == MISSING)
 
 
-def becomes(theirs: Any, ours: Any) -> Predicate:
+def becomes(theirs, ours):
     return lambda found: bool(found.theirs == theirs and found.ours == ours)
 
 
-def adds(ours: Any) -> Predicate:
+def adds(ours):
     return becomes(MISSING, ours)
 
 
-def adds_text(pattern: str) -> Predicate:
+def adds_text(pattern):
     """Return a predicate for a text of this pattern where the Go plugin has no value."""
     return lambda found: added(found) and re.fullmatch(pattern, str(found.ours)) is not None
 
 
-def both(*predicates: Predicate) -> Predicate:
+def both(*predicates):
     return lambda found: all(predicate(found) for predicate in predicates)
 
 
-def is_nproc(found: Found) -> bool:
+def is_nproc(found):
     """True if we add the author's nproc_per_node as text."""
     custom = found.case["template"]["custom"]
     value = either(either(custom, "elasticConfig"), "nprocPerNode")
     return added(found) and bool(found.ours == str(int(value)))
 
 
-def either(mapping: Json, key: str) -> Any:
+def either(mapping, key):
     """Return the value of a key, or of the same key in snake case."""
     return mapping.get(key) or mapping.get(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key)) or {}
 
 
-def is_port_name(found: Found) -> bool:
+def is_port_name(found):
     """True if we add a port name made from the port number, or the operator's default name."""
     number = found.path.rpartition(".ports[")[2].partition("]")[0]
     return added(found) and bool(found.ours in (f"port-{number}", "pytorchjob-port"))
 
 
-def lower_cased(found: Found) -> bool:
+def lower_cased(found):
     """True if the path ends with a key of a setting that the Go loader writes in lower case."""
     maps = [section for section in found.case["settings"].values() if isinstance(section, Mapping)]
     keys = {key for section in maps for key in section if key != key.lower()}
@@ -70,7 +68,7 @@ def lower_cased(found: Found) -> bool:
     return name in {*keys, *(key.lower() for key in keys)} and (added(found) or left_out(found))
 
 
-def as_many_as_processors(found: Found) -> bool:
+def as_many_as_processors(found):
     """True if we add OMP_NUM_THREADS with the container's CPU limit, rounded down to at least one."""
     role = "Master" if ".Master." in found.path else "Worker"
     spec = found.job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]
@@ -79,19 +77,19 @@ def as_many_as_processors(found: Found) -> bool:
     return adds({"name": "OMP_NUM_THREADS", "value": str(max(1, limit))})(found)
 
 
-def setting(name: str) -> Predicate:
+def setting(name):
     return lambda found: name in found.case["settings"]
 
 
-def on_sidecar(found: Found) -> bool:
+def on_sidecar(found):
     """True for a container that is neither the primary container nor an init container."""
     return ".containers[" in found.path and ".containers[pytorch]" not in found.path
 
 
-def build_pod_predicate(part: str) -> Predicate:
+def build_pod_predicate(part):
     """Return a predicate for an entry that our pods have and our job repeats."""
 
-    def has(found: Found) -> bool:
+    def has(found):
         groups = found.job["spec"]["pytorchReplicaSpecs"].values()
         key = found.path.removeprefix(f"metadata.{part}").strip(".[]")
         return any(group["template"]["metadata"].get(part, {}).get(key) == found.ours for group in groups)
@@ -99,13 +97,13 @@ def build_pod_predicate(part: str) -> Predicate:
     return has
 
 
-def resource_of(found: Found) -> tuple[str, str]:
+def resource_of(found):
     """Return ``limits`` or ``requests``, and the name of the resource."""
     part, _, name = found.path.rpartition(".resources.")[2].replace("[", ".").partition(".")
     return part, name.rstrip("]")
 
 
-def defaulted(found: Found) -> bool:
+def defaulted(found):
     """True for a Go value of zero where we set the default of the settings, at most the platform's limit."""
     settings, name = found.case["settings"], resource_of(found)[1]
     setting, value = {"cpu": ("default-cpus", "1"), "memory": ("default-memory", "1Gi")}.get(name, ("", ""))
@@ -113,7 +111,7 @@ def defaulted(found: Found) -> bool:
     return found.theirs == "0" and found.ours in (quantity(settings.get(setting, value)), quantity(most))
 
 
-def role(found: Found) -> Json:
+def role(found):
     """Return the resources of the replica role in the path, for either form of the config."""
     name = "masterReplicas" if ".Master." in found.path else "workerReplicas"
     spec = either(found.case["template"].get("custom", {}), name)
@@ -121,7 +119,7 @@ def role(found: Found) -> Json:
     return spec.get("resources", {})
 
 
-def role_asks_for_less(found: Found) -> bool:
+def role_asks_for_less(found):
     """True if the role requests only other resources. We keep the request of the task."""
     names = {
         "cpu": {"CPU", 1},
@@ -134,23 +132,23 @@ def role_asks_for_less(found: Found) -> bool:
     return bool(role(found)) and not nonzero & names.get(resource_of(found)[1], set())
 
 
-def zero(found: Found) -> bool:
+def zero(found):
     amounts = found.theirs.values() if isinstance(found.theirs, dict) else [found.theirs]
     return set(amounts) == {"0"}
 
 
-def renamed_gpu(found: Found) -> bool:
+def renamed_gpu(found):
     """True if the platform uses another resource name for GPUs."""
     return found.case["settings"].get("gpu-resource-name", "nvidia.com/gpu") != "nvidia.com/gpu"
 
 
-def short_gpu(found: Found) -> bool:
+def short_gpu(found):
     """True if a pod uses `gpu` as the resource name, which the Go plugin replaces only in the task."""
     pods = [found.case["template"].get("k8sPod"), found.case["pod_templates"]]
     return '"gpu": ' in json.dumps(pods)
 
 
-def about_gpus(found: Found) -> bool:
+def about_gpus(found):
     """True if one side mentions a GPU or contains a toleration that the settings define for GPUs."""
     tolerations = found.case["settings"].get("resource-tolerations", {})
     by_name = {
@@ -163,19 +161,19 @@ def about_gpus(found: Found) -> bool:
     return any(word in f"{found.path} {found.theirs} {found.ours}" for word in words)
 
 
-def problem(text: str) -> Predicate:
+def problem(text):
     """Return a predicate for tasks that we reject with a problem that contains this text."""
     return lambda found: any(text in f"{each['field']} {each['message']}" for each in found.ours)
 
 
-def without_primary(found: Found) -> bool:
+def without_primary(found):
     """True if the only container of the pod is not named as the primary container."""
     pod = found.case["template"].get("k8sPod", {}).get("podSpec", {})
     missing = "config missing [primary_container_name]", "] not defined"
     return len(pod.get("containers", [])) == 1 and any(text in found.theirs for text in missing)
 
 
-def joined_terms(found: Found) -> bool:
+def joined_terms(found):
     """True if we add the platform's interruptible requirement to each of our selector terms."""
     requirement = "interruptible-node-selector-requirement"
     settings = found.case["settings"]
@@ -186,14 +184,14 @@ def joined_terms(found: Found) -> bool:
     return any(all(each in term for term in ours) for each in known)
 
 
-def primary_template(found: Found) -> bool:
+def primary_template(found):
     """True for a sidecar if a PodTemplate has a template for the primary container."""
     specs = [each["template"]["spec"] for each in found.case["pod_templates"]]
     names = {each["name"] for spec in specs for each in spec.get("containers", [])}
     return on_sidecar(found) and "primary" in names
 
 
-def native_sidecar(found: Found) -> bool:
+def native_sidecar(found):
     """True for a role that requests resources if an init container runs during the training."""
     pod = found.case["template"].get("k8sPod") or {}
     init = pod.get("podSpec", {}).get("initContainers", [])
@@ -205,7 +203,7 @@ class Difference:
     path: str  # Pattern of the path: `*` matches anything; brackets contain names.
     applies: Predicate  # The condition beyond the path.
 
-    def explains(self, found: Found) -> bool:
+    def explains(self, found):
         return fnmatchcase(found.path, self.path.replace("[", "[[]")) and self.applies(found)
 
 
@@ -321,5 +319,5 @@ DIFFERENCES: dict[str, Difference] = {
 }
 
 
-def explanation(found: Found) -> str | None:
+def explanation(found):
     return next((name for name, entry in DIFFERENCES.items() if entry.explains(found)), None)

@@ -2,8 +2,6 @@
 
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -13,13 +11,13 @@ from backend_plugin.shell.credentials import Tls
 
 
 class Authority:
-    def __init__(self, name: str = "authority") -> None:
+    def __init__(self, name="authority"):
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name.from_rfc4514_string(f"CN={name}")
         self._certificate = self._signed(self._name, self._key, authority=True)
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, certificate: Path, key: Path, age: timedelta = timedelta(0)) -> None:
+    def issue(self, name, certificate, key, age=timedelta(0)):
         """Write a certificate for 127.0.0.1 and `server.test`, and its key. It expires when one day old."""
         secret = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name.from_rfc4514_string(f"CN={name}")
@@ -28,7 +26,7 @@ class Authority:
         form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         key.write_bytes(secret.private_bytes(serialization.Encoding.PEM, *form))
 
-    def issue_server(self, folder: Path, *, mutual: bool = False, age: timedelta = timedelta(0)) -> Tls:
+    def issue_server(self, folder, *, mutual=False, age=timedelta(0)):
         """Write the certificate and key of a server, and this authority as ``ca.crt``; return the files."""
         ca = folder / "ca.crt"
         ca.write_bytes(self.pem)
@@ -36,9 +34,7 @@ class Authority:
         self.issue("server", files.certificate, files.key, age)
         return files
 
-    def _signed(
-        self, name: x509.Name, key: Any, age: timedelta = timedelta(0), *, authority: bool
-    ) -> x509.Certificate:
+    def _signed(self, name, key, age=timedelta(0), *, authority):
         now = datetime.now(timezone.utc) - age
         names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("server.test")]
         builder = (

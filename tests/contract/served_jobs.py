@@ -2,29 +2,23 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partialmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
 
-import grpc
 from builders import a_run
 from scripted_cluster import ScriptedCluster, format_time
-from serving import Served, pod, serving
+from serving import pod, serving
 from tiny_service import wait_until
 
 from backend_plugin.core import task_annotation
 from backend_plugin.core.errors import RequestRejected
 from backend_plugin.core.job import Deadlines
-from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.node_transitions import build_node, cordon, mark_unreachable, restore
 from backend_plugin.shell.rpc_middleware import RpcMiddleware
-
-T = TypeVar("T")
 
 NAMESPACE = "project-development"
 TOKEN = "open-sesame"
@@ -35,14 +29,14 @@ EXITED = {"terminated": _ENDED}
 
 
 class FewNodes:
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names):
         capacity = {"cpu": "2", "memory": "4Gi"}
         self._nodes = {name: build_node(name, capacity=capacity, labels={}, now=NOW) for name in names}
 
-    def list_nodes(self) -> list[Manifest]:
+    def list_nodes(self):
         return [*self._nodes.values()]
 
-    def _change(self, change: Callable[[Manifest], Manifest], name: str) -> None:
+    def _change(self, change, name):
         if name not in self._nodes:
             raise RequestRejected(404, "NotFound", f'nodes "{name}" not found')
         self._nodes[name] = change(self._nodes[name])
@@ -52,7 +46,7 @@ class FewNodes:
     restore_node = partialmethod(_change, lambda node: restore(node, NOW))
 
 
-def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fields: Any) -> dict[str, Any]:
+def a_job(name, *conditions, made=0, workers=1, **fields):
     """Return a job of an attempt that its name contains: `<execution>-<node>-<attempt>-...`."""
     execution, node, attempt = (*name.split("-"), "n0", "0")[:3]
     number = int(attempt) if attempt.isdigit() else 0
@@ -69,7 +63,7 @@ def a_job(name: str, *conditions: str, made: float = 0, workers: int = 1, **fiel
     return {**job, "status": status("Created", *conditions)}
 
 
-def status(*conditions: str) -> dict[str, Any]:
+def status(*conditions):
     times = {"completionTime": format_time(60)} if {"Succeeded", "Failed"} & set(conditions) else {}
     since = {"Created": format_time(0)}
     found = [
@@ -79,7 +73,7 @@ def status(*conditions: str) -> dict[str, Any]:
     return {"startTime": format_time(1), **times, "conditions": found}
 
 
-def a_pod(job: str, replica: str, state: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+def a_pod(job, replica, state=None, **fields):
     phase, node = fields.pop("phase", "Running"), fields.pop("node", "node-0")
     ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
     container = {"name": "pytorch", "state": state or {"running": {"startedAt": format_time(5)}}, **fields}
@@ -95,35 +89,30 @@ class ServedJobs:
     front: RpcMiddleware
     _loop: asyncio.AbstractEventLoop = field(repr=False)
 
-    def do(self, change: Callable[[], T]) -> T:
-        async def done() -> T:
+    def do(self, change):
+        async def done():
             return change()
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(60)
 
-    def succeed(self, job: str) -> None:
+    def succeed(self, job):
         self.do(lambda: self.cluster.status(job, status("Created", "Running", "Succeeded")))
 
-    def wait_for_stream(self) -> None:
+    def wait_for_stream(self):
         asyncio.run(wait_until(lambda: self.front.streaming > 0))
 
-    def apply(self, *manifests: Any) -> None:
+    def apply(self, *manifests):
         for manifest in manifests:
             self.do(lambda manifest=manifest: self.cluster.apply(manifest))
 
 
 @contextmanager
-def serving_jobs(
-    *,
-    token: str | None = None,
-    nodes: FewNodes | None = None,
-    credentials: grpc.ServerCredentials | None = None,
-) -> Iterator[ServedJobs]:
+def serving_jobs(*, token=None, nodes=None, credentials=None):
     loop, stack = asyncio.new_event_loop(), AsyncExitStack()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    async def start(folder: str) -> Served:
+    async def start(folder):
         fields = {"now": lambda: NOW, "namespaces": ("*",), "nodes": nodes, "token": token}
         # Without the reconciler, so that only tests change the jobs.
         context = serving(Path(folder), reconciles=False, credentials=credentials, **fields)
@@ -131,7 +120,7 @@ def serving_jobs(
         await served.cache.ready.wait()
         return served
 
-    async def stop() -> None:
+    async def stop():
         await stack.aclose()
         # Cancelled calls end one iteration later, and need the loop until then.
         rest = asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,19 +1,16 @@
 """The connector service on a real channel, with a scripted cluster and a file store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc
 from builders import a_template
 from flyteidl.admin import agent_pb2 as admin
 from flyteidl.core.execution_pb2 import TaskExecution
-from flyteidl.core.tasks_pb2 import TaskTemplate
 from flyteidl.service.agent_pb2_grpc import AsyncAgentServiceStub
 from scripted_cluster import ScriptedCluster, ago
 from tiny_service import wait_until
@@ -34,13 +31,13 @@ KEY = "of-the-tests" * 3
 OF_CLUSTER = {"now", "nodes", "capabilities", "watch_status"}
 
 
-def template(workers: int = 1, options: Mapping[str, Any] = {}, **fields: Any) -> TaskTemplate:
+def template(workers=1, options=None, **fields):
     """Return a task with a master and workers, and with these other fields of `custom`."""
-    custom = {"workerReplicas": {"replicas": workers}, "masterReplicas": {"replicas": 1}, **options}
+    custom = {"workerReplicas": {"replicas": workers}, "masterReplicas": {"replicas": 1}, **(options or {})}
     return a_template(custom, **{"container": CONTAINER, **fields})
 
 
-def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMetadata:
+def metadata(attempt=0, execution="f1"):
     about = admin.TaskExecutionMetadata(namespace=NAMESPACE, labels={"execution-id": execution})
     about.task_execution_id.retry_attempt = attempt
     node = about.task_execution_id.node_execution_id
@@ -50,7 +47,7 @@ def metadata(attempt: int = 0, execution: str = "f1") -> admin.TaskExecutionMeta
     return about
 
 
-def build_creation(attempt: int = 0, execution: str = "f1", **fields: Any) -> admin.CreateTaskRequest:
+def build_creation(attempt=0, execution="f1", **fields):
     """Return a CreateTask request for a `task`, or for a `template` with these other fields."""
     prefix = fields.pop("output_prefix", f"s3://bucket/{execution}/n0/data/{attempt}")
     about = metadata(attempt, execution)
@@ -68,19 +65,19 @@ class Served:
     channel: grpc.aio.Channel
     store: Path
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.tasks, self.orders = self.parts.tasks, self.parts.orders
         self.cache, self.stub = self.tasks.cache, AsyncAgentServiceStub(self.channel)
 
-    def prefix(self, attempt: int = 0, execution: str = "f1") -> str:
+    def prefix(self, attempt=0, execution="f1"):
         return f"file://{self.store}/{execution}/n0/data/{attempt}"
 
-    async def create(self, attempt: int = 0, execution: str = "f1", **fields: Any) -> bytes:
+    async def create(self, attempt=0, execution="f1", **fields):
         fields = {"output_prefix": self.prefix(attempt, execution), **fields}
         request = build_creation(attempt, execution, **fields)
         return (await self.stub.CreateTask(request, timeout=60)).resource_meta
 
-    def run(self, meta: bytes, **fields: Any) -> str:
+    def run(self, meta, **fields):
         """Let the job and its two replicas run; `fields` are in the status of each pod. Return its name."""
         name = name_of(meta)
         self.cluster.status(name, status("Running"))
@@ -88,35 +85,33 @@ class Served:
             self.cluster.apply(pod(name, replica, "Running", **fields))
         return name
 
-    async def get(self, meta: bytes) -> admin.Resource:
+    async def get(self, meta):
         request = admin.GetTaskRequest(resource_meta=meta, task_type="pytorch")
         return (await self.stub.GetTask(request, timeout=60)).resource
 
-    async def phase(self, meta: bytes) -> str:
+    async def phase(self, meta):
         return TaskExecution.Phase.Name((await self.get(meta)).phase)
 
-    async def delete(self, meta: bytes) -> None:
+    async def delete(self, meta):
         await self.stub.DeleteTask(admin.DeleteTaskRequest(resource_meta=meta), timeout=60)
 
-    async def read_logs(self, meta: bytes) -> list[str]:
+    async def read_logs(self, meta):
         """Return the last two log lines of each replica."""
         answers = self.stub.GetTaskLogs(admin.GetTaskLogsRequest(resource_meta=meta, lines=2))
         return [line async for each in answers for line in each.body.results]
 
-    def leave(self, name: str, data: bytes = b"", attempt: int = 0) -> None:
+    def leave(self, name, data=b"", attempt=0):
         """Write a file below the output prefix, as the task's pod does."""
         folder = Path(self.prefix(attempt).removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
 
 
-def get_now() -> datetime:
+def get_now():
     return datetime.now(timezone.utc)
 
 
-def assemble(
-    store: Path, cluster: Any, platform: Any = None, token: str | None = None, **fields: Any
-) -> tuple[ServerParts, Sequence[RpcMiddleware]]:
+def assemble(store, cluster, platform=None, token=None, **fields):
     """Return the parts and the middleware of a server with default settings, except for these fields.
 
     The fields may be those of the settings and of `OpenedCluster`.
@@ -138,15 +133,15 @@ def assemble(
 
 @asynccontextmanager
 async def serving(
-    store: Path,
-    cluster: Any = None,
-    platform: Mapping[str, Any] | None = None,
+    store,
+    cluster=None,
+    platform=None,
     *,
-    seconds: int = keepers.RESYNC_SECONDS,
-    reconciles: bool = True,
-    credentials: grpc.ServerCredentials | None = None,
-    **fields: Any,
-) -> AsyncIterator[Served]:
+    seconds=keepers.RESYNC_SECONDS,
+    reconciles=True,
+    credentials=None,
+    **fields,
+):
     cluster = cluster or ScriptedCluster()
     parts, fronts = assemble(store, cluster, platform, **fields)
     # No setting has the period of the resync.
@@ -172,19 +167,19 @@ LABEL = "training.kubeflow.org/"
 
 
 @asynccontextmanager
-async def ready_server(store: Path, **more: Any) -> AsyncIterator[Served]:
+async def ready_server(store, **more):
     async with serving(store, **more) as served:
         await wait_until(served.cache.ready.is_set)
         yield served
 
 
-def status(*kinds: str) -> dict[str, Any]:
+def status(*kinds):
     since = {"status": "True", "lastTransitionTime": ago(0)}
     conditions = [{"type": kind, "reason": f"PyTorchJob{kind}", **since} for kind in ("Created", *kinds)]
     return {"startTime": ago(0), "conditions": conditions}
 
 
-def pod(job: str, replica: str, phase: str, **fields: Any) -> dict[str, Any]:
+def pod(job, replica, phase, **fields):
     role, _, index = replica.partition("-")
     labels = {LABEL + "job-name": job, LABEL + "replica-type": role, LABEL + "replica-index": index}
     return {
@@ -195,19 +190,19 @@ def pod(job: str, replica: str, phase: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def terminated(code: int) -> list[dict[str, Any]]:
+def terminated(code):
     state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": ago(0)}}
     return [{"name": "pytorch", "state": state}]
 
 
-def name_of(meta: bytes) -> str:
+def name_of(meta):
     return job_ref.decode(meta).name
 
 
-async def is_phase(served: Served, meta: bytes, phase: str) -> bool:
+async def is_phase(served, meta, phase):
     return await served.phase(meta) == phase
 
 
-def forged(meta: bytes, **fields: str) -> bytes:
+def forged(meta, **fields):
     """Return a reference to something else with a valid signature, as from a server with another defect."""
     return job_ref.encode(replace(job_ref.decode(meta), **fields), SigningKeys(keys=(KEY.encode(),)))  # type: ignore[arg-type]

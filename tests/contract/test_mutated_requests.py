@@ -10,7 +10,7 @@ import logging
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -34,8 +34,6 @@ from tiny_service import wait_until
 
 from backend_plugin.shell.reconciler import REMEMBERED
 from kfpytorch_idl.v1 import job_ref_pb2
-
-Mutate = Callable[[Message, Dice], bytes]
 
 TEXTS = (
     *("", "a\nb\r\0c", "../../../../etc/passwd", "file:///etc/passwd", "file://host/etc/passwd"),

@@ -1,10 +1,8 @@
 """A minimal gRPC service, a server for it, and functions that wait."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -15,33 +13,31 @@ from backend_plugin.shell.rpc_middleware import REQUEST_BYTES, RpcMiddleware
 from backend_plugin.shell.server import GrpcServer, ServerOptions
 from backend_plugin.shell.settings import SettingsSources, load_settings
 
-T = TypeVar("T")
-
 
 class Tiny:
     """`Say` echoes, `Wait` waits for `go_on`, `Count` never ends, and `Refuse` fails."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.waiting = 0
         self.go_on = asyncio.Event()
 
-    async def say(self, request: bytes, context: Any) -> bytes:
+    async def say(self, request, context):
         return request
 
-    async def wait(self, request: bytes, context: Any) -> bytes:
+    async def wait(self, request, context):
         self.waiting += 1
         await self.go_on.wait()
         return request
 
-    async def count(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def count(self, request, context):
         yield b"1"
         await asyncio.Event().wait()
 
-    async def refuse(self, request: bytes, context: Any) -> bytes:
+    async def refuse(self, request, context):
         await context.abort(grpc.StatusCode.NOT_FOUND, "nothing here")
         raise AssertionError
 
-    def handlers(self) -> Sequence[Any]:
+    def handlers(self):
         unary = grpc.unary_unary_rpc_method_handler
         words = {
             "Say": unary(self.say),
@@ -60,21 +56,21 @@ class TinyServed:
     ready: asyncio.Event
     address: str
 
-    async def echo(self, channel: grpc.aio.Channel, word: bytes = b"hello", **options: Any) -> bytes:
+    async def echo(self, channel, word=b"hello", **options):
         return await call(channel, "Say", word, **options)
 
 
-async def call(channel: grpc.aio.Channel, method: str, word: bytes = b"", **options: Any) -> bytes:
+async def call(channel, method, word=b"", **options):
     return await channel.unary_unary(f"/tiny.Tiny/{method}")(word, timeout=60, **options)  # type: ignore[no-any-return]
 
 
-async def health(channel: grpc.aio.Channel, service: str = "") -> str:
+async def health(channel, service=""):
     stub = health_pb2_grpc.HealthStub(channel)
     answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
-def build_options(**options: Any) -> ServerOptions:
+def build_options(**options):
     """Return `options` for a server at a free port, with the message sizes of the settings by default."""
     settings = load_settings(SettingsSources()).settings
     sizes = {"receive_bytes": settings.max_receive_message_size, "send_bytes": settings.max_send_message_size}
@@ -82,9 +78,7 @@ def build_options(**options: Any) -> ServerOptions:
 
 
 @asynccontextmanager
-async def serving(
-    *, limit: int = 10, streams: int = 10, token: Any = None, **options: Any
-) -> AsyncIterator[TinyServed]:
+async def serving(*, limit=10, streams=10, token=None, **options):
     """Run a server, and stop it immediately on exit."""
     tiny, metrics, ready = Tiny(), Metrics(), asyncio.Event()
     limits = {
@@ -94,7 +88,7 @@ async def serving(
     handlers = (*tiny.handlers(), build_reflection_handler(["grpc.health.v1.Health"]))
     front = RpcMiddleware(handlers, limit, token, metrics, streams, **limits)
     server = GrpcServer((front,), build_options(**{"drain_seconds": 10, **options}))
-    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    port = asyncio.get_running_loop().create_future()
     life = asyncio.ensure_future(server.run(ready, port.set_result, do_nothing))
     await asyncio.wait((life, port), return_when=asyncio.FIRST_COMPLETED)
     if life.done():
@@ -108,12 +102,12 @@ async def serving(
 
 
 @asynccontextmanager
-async def calling(**options: Any) -> AsyncIterator[tuple[TinyServed, grpc.aio.Channel]]:
+async def calling(**options):
     async with serving(**options) as served, grpc.aio.insecure_channel(served.address) as channel:
         yield served, channel
 
 
-async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
+async def wait_until(true, seconds=60):
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -124,7 +118,7 @@ async def wait_until(true: Callable[[], Awaitable[bool] | bool], seconds: float 
         await asyncio.sleep(0.01)
 
 
-async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
+async def code_of(answer):
     """Return the status code and details of a call that must fail."""
     try:
         await answer
@@ -133,7 +127,7 @@ async def code_of(answer: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
     raise AssertionError("it was answered")
 
 
-async def is_answered(answer: Awaitable[Any]) -> bool:
+async def is_answered(answer):
     try:
         await answer
     except grpc.aio.AioRpcError:
@@ -141,5 +135,5 @@ async def is_answered(answer: Awaitable[Any]) -> bool:
     return True
 
 
-async def do_nothing(_: float) -> None:
+async def do_nothing(_):
     """Return at once: there is no work outside calls."""

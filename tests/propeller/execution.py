@@ -7,14 +7,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
-from flyteidl.admin import agent_pb2
 from flyteidl.core import execution_pb2, literals_pb2
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
-from flytekit.core.base_task import PythonTask
 from flytekit.core.context_manager import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import LiteralMap
@@ -22,14 +19,12 @@ from flytekit.tools.translator import get_serializable
 from google.protobuf import json_format
 
 from backend_plugin.cli.propeller_emulator import (
-    End,
     NodeFailed,
     NodeSucceeded,
     PropellerEmulator,
     ReportedPhase,
     TaskNode,
 )
-from propeller.wire import Wire
 
 _TICK = 0.02
 _RESYNC = 0.2  # The polling interval in seconds; propeller's minimum is 5.
@@ -51,10 +46,10 @@ class Attempt:
     reached: int = 0  # The position of the last phase, in the order of phases.
 
     @property
-    def phases(self) -> list[str]:
+    def phases(self):
         return [each.phase for each in self.shown]
 
-    def message(self, phase: str) -> str:
+    def message(self, phase):
         (found,) = [each.message for each in self.shown if each.phase == phase]
         return found
 
@@ -69,40 +64,40 @@ class Outcome:
     violations: Sequence[str]  # Violations of the connector protocol.
 
     @property
-    def last(self) -> Attempt:
+    def last(self):
         return self.attempts[-1]
 
 
 class Execution(grpc.UnaryUnaryClientInterceptor):
     """The execution of one node, which records its calls as their interceptor."""
 
-    def __init__(self, wire: Wire, task: PythonTask, node: TaskNode) -> None:
+    def __init__(self, wire, task, node):
         self.node = node
-        self.attempts: list[Attempt] = []
-        self.calls: list[str] = []  # The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`.
+        self.attempts = []
+        self.calls = []  # The calls other than GetTask, in order: `CreateTask 0`, `DeleteTask 0`.
         self._wire = wire
         self._task = task
-        self._violations: list[str] = []
+        self._violations = []
         self._aborting = threading.Event()
-        self._outcome: futures.Future[Outcome] = futures.Future()
+        self._outcome = futures.Future()
 
-    def start(self) -> "Execution":
+    def start(self):
         threading.Thread(target=self._run, daemon=True).start()
         return self
 
-    def abort(self) -> None:
+    def abort(self):
         self._aborting.set()
 
-    def wait(self, seconds: float = 60) -> Outcome:
+    def wait(self, seconds=60):
         futures.wait([self._outcome], seconds)
         assert self.has_ended, f"no end after {seconds} s: {self.attempts}"
         return self._outcome.result()
 
     @property
-    def has_ended(self) -> bool:
+    def has_ended(self):
         return self._outcome.done()
 
-    def wait_until(self, phase: str, seconds: float = 60) -> Attempt:
+    def wait_until(self, phase, seconds=60):
         """Wait for this phase, and return the attempt that first reports it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -114,7 +109,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
             assert time.monotonic() < deadline, f"{phase} not shown: {self.attempts}"
             time.sleep(_TICK)
 
-    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+    def intercept_unary_unary(self, continuation, details, request):
         """Record a call. Repeat it while the server is unavailable, as propeller does with our chart."""
         method = details.method.rpartition("/")[2]
         if method == "CreateTask":
@@ -134,13 +129,13 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
             self._violations += against_the_rules(attempt, call.result().resource)
         return call
 
-    def _run(self) -> None:
+    def _run(self):
         try:
             self._outcome.set_result(self._build_outcome(self._run_attempts()))
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`
             self._outcome.set_exception(error)
 
-    def _run_attempts(self) -> End | None:
+    def _run_attempts(self):
         """Run all attempts, and return their result, or None if the execution was aborted."""
         channel = grpc.intercept_channel(self._wire.channel, self)
         emulator = PropellerEmulator(channel, tuple(self._wire.metadata), _RESYNC)
@@ -153,7 +148,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
             pass
         return None
 
-    def _build_outcome(self, end: End | None) -> Outcome:
+    def _build_outcome(self, end):
         phase, code, error, outputs = "ABORTED", "", "", {}
         if isinstance(end, NodeSucceeded):
             phase, outputs = "SUCCEEDED", self._decode_outputs(end.outputs)
@@ -170,7 +165,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
             violations=tuple(self._violations),
         )
 
-    def _decode_outputs(self, outputs: literals_pb2.LiteralMap) -> Mapping[str, Any]:
+    def _decode_outputs(self, outputs):
         # flytekit does not open file URLs.
         text = json_format.MessageToJson(outputs).replace('"uri": "file://', '"uri": "')
         read = LiteralMap.from_flyte_idl(json_format.Parse(text, literals_pb2.LiteralMap()))
@@ -178,7 +173,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
         return TypeEngine.literal_map_to_kwargs(context, read, types) if outputs.literals else {}
 
 
-def against_the_rules(attempt: Attempt, resource: agent_pb2.Resource) -> list[str]:
+def against_the_rules(attempt, resource):
     """Return the violations in a response, and record its position in the order of phases."""
     phase = phase_of(resource)
     position = _ORDER.index(phase) if phase in _ORDER else len(_ORDER)
@@ -195,16 +190,16 @@ def against_the_rules(attempt: Attempt, resource: agent_pb2.Resource) -> list[st
     return wrong
 
 
-def phase_of(resource: agent_pb2.Resource) -> str:
+def phase_of(resource):
     return str(execution_pb2.TaskExecution.Phase.Name(resource.phase))
 
 
 class Propeller:
-    def __init__(self, wire: Wire, store: Path) -> None:
+    def __init__(self, wire, store):
         self._wire = wire
         self._store = store
 
-    def prepare(self, task: PythonTask, inputs: Mapping[str, Any], image: str = "image:1") -> Execution:
+    def prepare(self, task, inputs, image="image:1"):
         settings = SerializationSettings(
             project="project",
             domain="development",
@@ -221,5 +216,5 @@ class Propeller:
         )
         return Execution(self._wire, task, node)
 
-    def start(self, task: PythonTask, **inputs: Any) -> Execution:
+    def start(self, task, **inputs):
         return self.prepare(task, inputs).start()

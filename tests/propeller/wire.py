@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import grpc
 import yaml
@@ -25,13 +24,7 @@ _CATEGORY = agent_pb2.TaskCategory(name="pytorch", version=1)
 class Wire:
     """A connection to a connector, which survives restarts of the server."""
 
-    def __init__(
-        self,
-        endpoint: str,
-        token: str | None = None,
-        *,
-        service_config: dict[str, Any] | None = SERVICE_CONFIG,
-    ) -> None:
+    def __init__(self, endpoint, token=None, *, service_config=SERVICE_CONFIG):
         config = [("grpc.service_config", json.dumps(service_config))] if service_config else []
         # By default, channels of one process to the same address share a connection and its failures.
         options = [*config, *_RECONNECT, ("grpc.use_local_subchannel_pool", 1)]
@@ -40,18 +33,18 @@ class Wire:
         self._tasks = agent_pb2_grpc.AsyncAgentServiceStub(self.channel)
         self._options = {"timeout": DEADLINE, "metadata": self.metadata}
 
-    def create(self, request: agent_pb2.CreateTaskRequest) -> bytes:
+    def create(self, request):
         return bytes(self._tasks.CreateTask(request, **self._options).resource_meta)
 
-    def get(self, meta: bytes, output_prefix: str) -> agent_pb2.Resource:
+    def get(self, meta, output_prefix):
         request = agent_pb2.GetTaskRequest(
             task_type="pytorch", resource_meta=meta, task_category=_CATEGORY, output_prefix=output_prefix
         )
         return self._tasks.GetTask(request, **self._options).resource
 
-    def delete(self, meta: bytes) -> None:
+    def delete(self, meta):
         about = {"task_type": "pytorch", "resource_meta": meta, "task_category": _CATEGORY}
         self._tasks.DeleteTask(agent_pb2.DeleteTaskRequest(**about), **self._options)
 
-    def close(self) -> None:
+    def close(self):
         self.channel.close()

@@ -5,9 +5,7 @@ Each history was played several times. Each recorded outcome must be possible in
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from history_replay import History, unexplained
@@ -19,11 +17,11 @@ INVALID_METADATA = ("0004", "0063")
 UNUSED = {"nProcPerNode", "rdzvConf", "rdzvHost", "rdzvPort", "standalone"}
 
 
-def short(history: History) -> str:
+def short(history):
     return str(history["id"]).partition("-")[2]
 
 
-def has_valid_requests(history: History) -> bool:
+def has_valid_requests(history):
     """True if the API server and the webhook reject no creation and no patch of the job."""
     refusals = [each for step in history["steps"] for each in step["observed"].get("refused", ())]
     is_rejected = any(each["what"] in ("create", "patch") and each["code"] in (403, 422) for each in refusals)
@@ -48,7 +46,7 @@ MOMENTS = {
 }
 
 
-def plays(history: History) -> list[Sequence[Mapping[str, Any]]]:
+def plays(history):
     """Return the observed states of each distinct play of a history."""
     return [[step["observed"] for step in history["steps"]], *history.get("alternatives", [])]
 
@@ -65,7 +63,7 @@ def test_close_comparison_is_needed_for_the_listed_histories(history: History) -
     assert any(unexplained(history, observed, closely=False) is not None for observed in plays(history))
 
 
-def test_changed_outcome_is_not_explained() -> None:
+def test_changed_outcome_is_not_explained():
     history = next(each for each in HISTORIES if each["title"] == "worker fails")
     changed = json.loads(json.dumps(plays(history)[0]))
     at = next(index for index, each in enumerate(changed) if each["job"]["status"]["conditions"][1:])
@@ -73,6 +71,6 @@ def test_changed_outcome_is_not_explained() -> None:
     assert unexplained(history, changed, closely=True) == at
 
 
-def test_recorded_histories_are_complete() -> None:
+def test_recorded_histories_are_complete():
     steps = sum(len(history["steps"]) for history in HISTORIES)
     assert (len(HISTORIES), steps, sum(len(plays(each)) for each in HISTORIES)) == (266, 1699, 333)

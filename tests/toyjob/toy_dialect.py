@@ -1,18 +1,14 @@
 """A dialect for tests. Its names, its conditions and the layout of its spec are not those of a PyTorchJob."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypedDict
 
 from backend_plugin.core import job_conditions
 from backend_plugin.core.conditions import Condition
 from backend_plugin.core.dialects.base import Dialect, JobResource, ReplicaLabels, ReplicaPort
-from backend_plugin.core.job import TrainingJob
 from backend_plugin.core.job_metadata import read_job_metadata
 from backend_plugin.core.observed import Job, JobLimit, ReplicaSpec
-from backend_plugin.core.plan import JobDraft
 from backend_plugin.core.reading import get_time
-from backend_plugin.core.values import Manifest
 
 RESOURCE = JobResource(group="toys.example.com", version="v1beta1", kind="ToyJob", plural="toyjobs")
 CONTAINER = "toy"
@@ -32,23 +28,23 @@ class Fields(TypedDict, total=False):
     status: dict[str, Any] | None
 
 
-def build(job: TrainingJob, draft: JobDraft) -> Manifest:
-    teams: list[Manifest] = [
+def build(job, draft):
+    teams = [
         {"team": group.role.value, "size": group.replicas, "pod": draft.pods[group.role]}
         for group in job.groups
     ]
     return {**_head(draft.metadata), "spec": {"teams": teams, "keep": job.run_policy.clean_pod_policy}}
 
 
-def build_probe(metadata: Mapping[str, Any]) -> Manifest:
+def build_probe(metadata):
     return {**_head(metadata), "spec": {"teams": []}}
 
 
-def _head(metadata: Mapping[str, Any]) -> Manifest:
+def _head(metadata):
     return {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": metadata}
 
 
-def read(manifest: Manifest) -> Job:
+def read(manifest):
     spec, status = manifest["spec"], manifest.get("status") or {}
     seconds = spec.get("seconds")
     return Job(
@@ -66,7 +62,7 @@ def read(manifest: Manifest) -> Job:
     )
 
 
-def build_stop_spec(_: Job) -> Manifest:
+def build_stop_spec(_):
     return {"keep": "None"}
 
 

@@ -1,18 +1,15 @@
 """An operator for tests: it creates the pods of a ToyJob, and ends the job when they end."""
 
-from typing import Any
-
 from backend_plugin.core.dialects.table import DIALECTS
-from backend_plugin.core.values import Manifest
 from backend_plugin.embedded.objects import format_time, get_name, get_phase, get_uid
-from backend_plugin.embedded.operators.base import Create, JobSnapshot, OperatorEmulation, ReconcileResult
+from backend_plugin.embedded.operators.base import Create, OperatorEmulation, ReconcileResult
 
 DIALECT = DIALECTS["ToyJob"]
 LABELS = DIALECT.labels
 GATE = "hold"
 
 
-def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
+def reconcile(snapshot):
     status = snapshot.job.get("status", {})
     if "over" in status:
         return ReconcileResult()
@@ -27,7 +24,7 @@ def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
     return ReconcileResult(actions=made, status=None if new == status else new)
 
 
-def _build_status(snapshot: JobSnapshot, old: Manifest, count: int) -> dict[str, Any]:
+def _build_status(snapshot, old, count):
     phases = [get_phase(pod) for pod in snapshot.pods]
     state = "Accepted"
     if "Failed" in phases:
@@ -43,7 +40,7 @@ def _build_status(snapshot: JobSnapshot, old: Manifest, count: int) -> dict[str,
     return {"began": at, **old, **ends, "history": history}
 
 
-def _build_pod(job: Manifest, team: Manifest, index: int) -> Manifest:
+def _build_pod(job, team, index):
     name, role, template = get_name(job), team["team"].lower(), team["pod"]
     head, labels = template["metadata"], {LABELS.job_name: name, LABELS.role: role, LABELS.index: str(index)}
     variables = [

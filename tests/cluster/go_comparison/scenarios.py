@@ -7,17 +7,15 @@ its outputs are real.
 import os
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import training_tasks
 from rig import kubelet
-from rig.api import Api, Manifest, pods
+from rig.api import pods
 from rig.fake_nodes import BY_HAND, RUN
 from rig.process import run_command, wait_until
 
-Act = Callable[[Api, Manifest], None]
 _HERE = Path(__file__).parents[1]
 _ROLE = "training.kubeflow.org/replica-type"
 _LIFE = 2  # Pods that live shorter than the operator can observe are not part of the comparison.

@@ -1,11 +1,7 @@
 """The requests that the API server received, read from its audit log."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from rig.control_plane import ControlPlane
 
 # The audit stage of a watch that has begun. A watch that does not end never reaches ResponseComplete.
 _BEGUN = "ResponseStarted"
@@ -22,18 +18,18 @@ class Call:
     status: int  # The HTTP status of the response.
 
     @property
-    def is_read(self) -> bool:
+    def is_read(self):
         """True for get and list, but not for watch."""
         return self.verb in {"get", "list"}
 
 
-def calls(plane: ControlPlane) -> Sequence[Call]:
+def calls(plane):
     """Return all requests of propeller and the backend until now, in order of arrival."""
     written = plane.audit.read_text().rpartition("\n")[0].splitlines()  # The last line may be incomplete.
     return sorted(_calls(map(json.loads, written)), key=lambda each: each.at)
 
 
-def _calls(events: Iterator[Mapping[str, Any]]) -> Iterator[Call]:
+def _calls(events):
     for event in events:
         is_watch = event["verb"] == "watch"
         if (event["stage"] == _BEGUN) is not is_watch:

@@ -3,16 +3,14 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import grpc
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from backend_plugin.core.signing import SigningKeys
-from rig.control_plane import BACKEND, HERE, ControlPlane, free_ports
+from rig.control_plane import BACKEND, HERE, free_ports
 from rig.images import REPOSITORY
 from rig.process import Process
 
@@ -31,15 +29,7 @@ SIGNING = SigningKeys(keys=(b"3f" * 32,))
 class Backend:
     """A context manager that starts and stops one server."""
 
-    def __init__(
-        self,
-        plane: ControlPlane,
-        folder: Path,
-        *,
-        server: str | None = None,
-        known: Mapping[str, str] | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, plane, folder, *, server=None, known=None, settings=None):
         """Configure a server of a cluster.
 
         Args:
@@ -68,23 +58,23 @@ class Backend:
         }
         self.process = Process(command, folder / "backend.log", environment=variables, directory=folder)
 
-    def __enter__(self) -> "Backend":
+    def __enter__(self):
         with contextlib.ExitStack() as undo:
             undo.callback(self.process.stop)
             self.start()
             undo.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.process.stop()
 
-    def start(self) -> None:
+    def start(self):
         """Start the server on its port, and return when it is ready."""
         self.state.mkdir(exist_ok=True)
         self.process.start()
         self.process.wait_until(self._is_ready)
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self):
         with grpc.insecure_channel(self.endpoint) as channel:
             try:
                 answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
@@ -93,10 +83,10 @@ class Backend:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def environment() -> Mapping[str, str]:
+def environment():
     """Return the environment of this process without the variables that a server would read."""
     return {name: value for name, value in os.environ.items() if not name.startswith("KFPYTORCH_")}
 
 
-def permit(plane: ControlPlane, rules: Sequence[Mapping[str, Any]] = RULES) -> None:
+def permit(plane, rules=RULES):
     plane.admin.grant(BACKEND, rules)

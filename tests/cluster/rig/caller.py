@@ -1,10 +1,10 @@
 """A client that calls the server as propeller does, without a workflow."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from flyteidl.admin import agent_pb2 as admin
@@ -17,7 +17,6 @@ from backend_plugin.core import job_ref
 from rig.process import wait_for
 
 TRANSIENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})  # The errors that propeller retries.
-T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -28,12 +27,12 @@ class CallerAttempt:
     meta: bytes = b""  # The job reference; empty until the task is created.
 
     @property
-    def job(self) -> str:
+    def job(self):
         """The name of the job; empty if the server rejected the task."""
         return job_ref.decode(self.meta).name
 
     @property
-    def uid(self) -> str | None:
+    def uid(self):
         return job_ref.decode(self.meta).uid
 
 
@@ -68,34 +67,32 @@ class Caller:
         tries: The number of times that a call is sent if it times out. Propeller repeats it, too.
     """
 
-    def __init__(
-        self, endpoint: str, store: Path, namespace: str, *, again: bool = True, tries: int = 1
-    ) -> None:
+    def __init__(self, endpoint, store, namespace, *, again=True, tries=1):
         self.wire = Wire(endpoint, service_config=SERVICE_CONFIG if again else None)
         self._store = store
         self._namespace = namespace
         self._tries = tries
 
-    def __enter__(self) -> "Caller":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.wire.close()
 
-    def attempt(self, number: int = 0, execution: str = "") -> CallerAttempt:
+    def attempt(self, number=0, execution=""):
         """Return an attempt that is not created yet."""
         execution = execution or f"f{uuid.uuid4().hex[:12]}"
         prefix = (self._store / execution / "n0" / "data" / str(number)).as_uri()
         return CallerAttempt(execution=execution, number=number, prefix=prefix)
 
-    def create(self, attempt: CallerAttempt | None = None, shape: Shape | None = None) -> CallerAttempt:
+    def create(self, attempt=None, shape=None):
         """Create the task of an attempt. Raises the error of the call."""
         attempt = attempt or self.attempt()
         request = self._request(attempt, shape or Shape())
         attempt.meta = self._send(lambda: self.wire.create(request))
         return attempt
 
-    def try_to_create(self, attempt: CallerAttempt, shape: Shape | None = None) -> bool:
+    def try_to_create(self, attempt, shape=None):
         """True if the task is created; False if the call has an error that propeller retries."""
         try:
             self.create(attempt, shape)
@@ -105,18 +102,18 @@ class Caller:
             return False
         return True
 
-    def get(self, attempt: CallerAttempt) -> Said:
+    def get(self, attempt):
         resource = self._send(lambda: self.wire.get(attempt.meta, attempt.prefix))
         return Said(phase=TaskExecution.Phase.Name(resource.phase), message=resource.message)
 
-    def wait_for(self, attempt: CallerAttempt, *phases: str, part: str = "") -> Said:
+    def wait_for(self, attempt, *phases, part=""):
         """Wait until an attempt has one of these phases, with `part` in its message, and return both."""
         return wait_for(lambda: self.get(attempt), lambda said: said.phase in phases and part in said.message)
 
-    def delete(self, attempt: CallerAttempt) -> None:
+    def delete(self, attempt):
         self._send(lambda: self.wire.delete(attempt.meta))
 
-    def _send(self, call: Callable[[], T]) -> T:
+    def _send(self, call):
         for _ in range(1, self._tries):
             try:
                 return call()
@@ -125,13 +122,13 @@ class Caller:
                     raise
         return call()
 
-    def succeeded(self, attempt: CallerAttempt) -> None:
+    def succeeded(self, attempt):
         """Write the outputs that the pod of a successful task writes."""
         folder = Path(attempt.prefix.removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "outputs.pb").write_bytes(b"")
 
-    def _request(self, attempt: CallerAttempt, shape: Shape) -> admin.CreateTaskRequest:
+    def _request(self, attempt, shape):
         execution = {"project": "p", "domain": "d", "name": attempt.execution}
         metadata = {
             "taskExecutionId": {
@@ -149,8 +146,8 @@ class Caller:
         )
 
 
-def _template(shape: Shape) -> TaskTemplate:
-    custom: dict[str, Any] = {
+def _template(shape):
+    custom = {
         "workerReplicas": {"replicas": shape.workers},
         "masterReplicas": {"replicas": 1},
         **shape.custom,
@@ -158,7 +155,7 @@ def _template(shape: Shape) -> TaskTemplate:
     if shape.run_policy:
         custom["runPolicy"] = dict(shape.run_policy)
     fields = {"type": "pytorch", "taskTypeVersion": 1, "custom": custom}
-    runs: dict[str, Any] = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
+    runs = {"image": "image:1", "args": ["pyflyte-execute", "--output-prefix", "o"]}
     if shape.sidecar_cpu or shape.init_cpu:
         limits = {"nvidia.com/gpu": str(shape.gpus), "cpu": "1", "memory": "1Gi"}
         beside = {"sidecar": (shape.sidecar_cpu, {"restartPolicy": "Always"}), "init": (shape.init_cpu, {})}
@@ -177,5 +174,5 @@ def _template(shape: Shape) -> TaskTemplate:
     return ParseDict({**fields, "container": runs}, TaskTemplate())
 
 
-def code_of(error: grpc.RpcError) -> str:
+def code_of(error):
     return str(error.code().name)

@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ class CertificatePair:
 
 
 class ClusterAuthority:
-    def __init__(self, folder: Path, name: str = "rig") -> None:
+    def __init__(self, folder, name="rig"):
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
@@ -40,21 +39,19 @@ class ClusterAuthority:
         self.pair = self._written("ca", self._certificate, self._key)
 
     @property
-    def certificate(self) -> Path:
+    def certificate(self):
         """The certificate file of the authority, for clients that trust it."""
         return self.pair.certificate
 
-    def server(self, name: str, addresses: Sequence[str] = ("127.0.0.1", "localhost")) -> CertificatePair:
+    def server(self, name, addresses=("127.0.0.1", "localhost")):
         """Return a certificate for a server with these addresses and names."""
         return self._signed(name, "", addresses, ExtendedKeyUsageOID.SERVER_AUTH)
 
-    def client(self, file: str, user: str, group: str = "") -> CertificatePair:
+    def client(self, file, user, group=""):
         """Return a client certificate that Kubernetes maps to this user and group."""
         return self._signed(file, group, (), ExtendedKeyUsageOID.CLIENT_AUTH, user)
 
-    def _signed(
-        self, file: str, group: str, addresses: Sequence[str], usage: x509.ObjectIdentifier, user: str = ""
-    ) -> CertificatePair:
+    def _signed(self, file, group, addresses, usage, user=""):
         key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
         builder = (
             self._builder(_name(user or file, group), key)
@@ -66,7 +63,7 @@ class ClusterAuthority:
             builder = builder.add_extension(names, critical=False)
         return self._written(file, builder.sign(self._key, hashes.SHA256()), key)
 
-    def _builder(self, subject: x509.Name, key: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
+    def _builder(self, subject, key):
         now = datetime.datetime.now(datetime.timezone.utc)
         return (
             x509.CertificateBuilder()
@@ -77,7 +74,7 @@ class ClusterAuthority:
             .not_valid_after(now + _VALID)
         )
 
-    def _written(self, file: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> CertificatePair:
+    def _written(self, file, certificate, key):
         pair = CertificatePair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
         pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         plain = serialization.NoEncryption()
@@ -87,14 +84,14 @@ class ClusterAuthority:
         return pair
 
 
-def _name(user: str, group: str) -> x509.Name:
+def _name(user, group):
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
     if group:
         attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
     return x509.Name(attributes)
 
 
-def _general(address: str) -> x509.GeneralName:
+def _general(address):
     try:
         return x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:

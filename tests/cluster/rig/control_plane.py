@@ -6,15 +6,13 @@ import json
 import random
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import yaml
 
-from rig.api import Api, Manifest, build_manifest, manifests
-from rig.certificates import CertificatePair, ClusterAuthority
+from rig.api import Api, build_manifest, manifests
+from rig.certificates import ClusterAuthority
 from rig.process import LOOPBACK, Place, Process, wait_until
 from rig.tools import tool
 
@@ -35,13 +33,13 @@ _AUDIT = {
 }
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     """Return `count` different ports that are free at this moment.
 
     The ports lie below the range of ephemeral ports, so that the kernel does not assign one to a connection
     before its program starts. They are random, so that two test runs on one machine rarely collide.
     """
-    found: dict[int, None] = {}
+    found = {}
     while len(found) < count:
         port = _CHANCE.randrange(*_PORTS)
         with socket.socket() as tried, contextlib.suppress(OSError):
@@ -80,7 +78,7 @@ class Options:
 class ControlPlane:
     """A cluster without nodes; a context manager that starts and stops it."""
 
-    def __init__(self, folder: Path, options: Options | None = None) -> None:
+    def __init__(self, folder, options=None):
         self.folder = folder
         self.options = options or Options()
         self.authority = ClusterAuthority(folder / "certificates", "training-operator")
@@ -94,7 +92,7 @@ class ControlPlane:
         self.controller_manager = self.process("kube-controller-manager", self._controller_manager_flags())
         self.admin = Api(self.server, self.authority.certificate, self.token(ADMIN))
 
-    def __enter__(self) -> "ControlPlane":
+    def __enter__(self):
         with contextlib.ExitStack() as stack:
             stack.callback(self.admin.close)
             self._write_tokens()
@@ -106,35 +104,27 @@ class ControlPlane:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stack.close()
 
     @property
-    def audit(self) -> Path:
+    def audit(self):
         return self.folder / "audit.jsonl"
 
-    def wait(self) -> None:
+    def wait(self):
         self.api_server.wait_until(self.admin.is_ready)
 
-    def enter(self, process: Process) -> Process:
+    def enter(self, process):
         """Start a program that is stopped with the cluster, before the programs that were started earlier."""
         return self._stack.enter_context(process)
 
-    def process(
-        self,
-        program: str,
-        flags: Sequence[str],
-        environment: Mapping[str, str] | None = None,
-        place: Place | None = None,
-    ) -> Process:
+    def process(self, program, flags, environment=None, place=None):
         """Return a program of this cluster, not started, by default in the place of the cluster."""
         command, log = [tool(program), *flags], self.folder / "logs" / f"{program}.log"
         where = place or self.place
         return Process(command, log, environment=environment, directory=self.folder, place=where)
 
-    def start_manager(
-        self, program: str, folder: Path, webhook: int, configuration: Mapping[str, Any]
-    ) -> Process:
+    def start_manager(self, program, folder, webhook, configuration):
         """Start a controller manager with a webhook at this port, and return when it is ready."""
         (health,) = free_ports(1)
         whole = {
@@ -151,23 +141,23 @@ class ControlPlane:
         process.wait_until(lambda: self.place.is_ready(health))
         return process
 
-    def token(self, user: str) -> str:
+    def token(self, user):
         return self._tokens[user]
 
-    def kubeconfig(self, user: str = ADMIN, server: str | None = None) -> Path:
+    def kubeconfig(self, user=ADMIN, server=None):
         """Write a kubeconfig for a user; `server` replaces the URL of the API server, as for a proxy."""
         return self._kubeconfig(user, {"token": self.token(user)}, server)
 
-    def certified(self, user: str, group: str = "", server: str | None = None) -> Path:
+    def certified(self, user, group="", server=None):
         """Write a kubeconfig with a client certificate, as nodes and Kubernetes components use it."""
         pair = self.authority.client(f"{user.replace(':', '-')}-{secrets.token_hex(4)}", user, group)
         known = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
         return self._kubeconfig(user, known, server)
 
-    def _kubeconfig(self, user: str, known: Mapping[str, str], server: str | None) -> Path:
+    def _kubeconfig(self, user, known, server):
         path = self.folder / f"{user.replace(':', '-')}-{secrets.token_hex(4)}.kubeconfig"
         cluster = {"server": server or self.server, "certificate-authority": str(self.authority.certificate)}
-        document: Mapping[str, Any] = {
+        document = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "rig", "cluster": cluster}],
@@ -179,14 +169,12 @@ class ControlPlane:
         path.chmod(0o600)
         return path
 
-    def namespace(self, name: str) -> None:
+    def namespace(self, name):
         """Create a namespace and its default service account."""
         self.admin.apply(build_manifest("v1", "Namespace", name))
         self.admin.apply(build_manifest("v1", "ServiceAccount", "default", name))
 
-    def keep_certificates(
-        self, namespace: str, name: str, serving: CertificatePair, authority: CertificatePair
-    ) -> None:
+    def keep_certificates(self, namespace, name, serving, authority):
         """Create the Secret from which an operator reads its certificate and its authority."""
         files = {
             "ca.crt": authority.certificate,
@@ -197,12 +185,12 @@ class ControlPlane:
         data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
         self.admin.apply(build_manifest("v1", "Secret", name, namespace, data=data))
 
-    def crds(self, files: Sequence[Path]) -> None:
+    def crds(self, files):
         for file in files:
             for manifest in manifests(file):
                 self.add_kind(manifest)
 
-    def add_kind(self, manifest: Manifest) -> None:
+    def add_kind(self, manifest):
         """Create a CRD and wait until the API server serves its kind and lists it in discovery.
 
         Both are true only shortly after the CRD is established. An operator that does not find its kind in
@@ -213,20 +201,20 @@ class ControlPlane:
         group, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
         self.admin.apply(manifest)
 
-        def is_served() -> bool:
+        def is_served():
             listed = self.admin.request("GET", group)
             is_listed = listed.is_success and any(one["name"] == plural for one in listed.json()["resources"])
             return is_listed and bool(self.admin.request("GET", f"{group}/{plural}").is_success)
 
         wait_until(is_served, 60, lambda: f"{group}/{plural} is not served")
 
-    def _write_tokens(self) -> None:
+    def _write_tokens(self):
         lines = [f'{token},{user},{user},"{_GROUPS[user]}"' for user, token in self._tokens.items()]
         path = self.folder / "tokens.csv"
         path.write_text("\n".join(lines) + "\n")
         path.chmod(0o600)
 
-    def _etcd_flags(self) -> Sequence[str]:
+    def _etcd_flags(self):
         client, peer = f"http://{HERE}:{self.etcd_port}", f"http://{HERE}:{self.etcd_peer_port}"
         return (
             f"--data-dir={self.folder / 'etcd'}",
@@ -238,7 +226,7 @@ class ControlPlane:
             "--unsafe-no-fsync",
         )
 
-    def _api_server_flags(self) -> Sequence[str]:
+    def _api_server_flags(self):
         known = (HERE, "localhost", *self.options.names)
         serving = self.authority.server("kube-apiserver", known)
         accounts = self.authority.server("service-accounts")
@@ -266,7 +254,7 @@ class ControlPlane:
             *self.options.api_server,
         )
 
-    def _controller_manager_flags(self) -> Sequence[str]:
+    def _controller_manager_flags(self):
         return (
             f"--kubeconfig={self.kubeconfig()}",
             f"--bind-address={HERE}",
@@ -280,7 +268,7 @@ class ControlPlane:
         )
 
 
-def dumped(document: Any, path: Path) -> Path:
+def dumped(document, path):
     """Write a document to a YAML file, as JSON, and return the path."""
     path.write_text(json.dumps(document))
     return path

@@ -7,9 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 from rig.process import run_command
 from rig.tools import CACHES, cached_folder
@@ -52,7 +50,7 @@ class NoPackages(Exception):
 
 
 @cache
-def packages(names: Sequence[str] = PACKAGES) -> Path:
+def packages(names=PACKAGES):
     """Return the folder that contains the unpacked packages; download them if necessary.
 
     Raises:
@@ -70,17 +68,17 @@ def packages(names: Sequence[str] = PACKAGES) -> Path:
     return home
 
 
-def path() -> str:
+def path():
     root = packages()
     found = (root / "usr/bin", root / "usr/sbin", root / "sbin")
     return os.pathsep.join([*map(str, found), os.environ.get("PATH", os.defpath)])
 
 
-def libraries() -> str:
+def libraries():
     return os.pathsep.join(str(each) for each in sorted(packages().glob("usr/lib/*-linux-gnu*")))
 
 
-def _download(folder: Path, names: Sequence[str]) -> None:
+def _download(folder, names):
     # By default apt downloads as a user without write access to this folder.
     download = ("-o", "APT::Sandbox::User=root", "download", *names)
     if _apt(folder, *download).returncode == 0:
@@ -91,5 +89,5 @@ def _download(folder: Path, names: Sequence[str]) -> None:
         raise NoPackages(f"apt-get cannot download the packages: {tried.stderr.strip()}")
 
 
-def _apt(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _apt(folder, *words):
     return run_command("apt-get", "--quiet", *words, cwd=folder, timeout=_MINUTES)

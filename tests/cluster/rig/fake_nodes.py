@@ -1,14 +1,10 @@
 """Simulated nodes and pods, run by kwok."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import yaml
 
 from rig.api import build_manifest, has_condition
-from rig.control_plane import ControlPlane
-from rig.process import Process
 from rig.tools import module_directory
 
 _STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
@@ -25,7 +21,7 @@ BY_HAND = "kfpytorch.test/by-hand"
 _NOT_BY_HAND = {"key": f'.metadata.annotations["{BY_HAND}"]', "operator": "DoesNotExist"}
 
 
-def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | None = None) -> Process:
+def start(plane, nodes=2, capacity=None):
     """Start kwok and create nodes with this capacity; return when they are ready."""
     module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
     stages = [
@@ -58,14 +54,14 @@ def start(plane: ControlPlane, nodes: int = 2, capacity: Mapping[str, str] | Non
     return process
 
 
-def node(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
+def node(name, capacity):
     has = {"cpu": "32", "memory": "256Gi", "pods": "500", **capacity}
     labels, status = {"kubernetes.io/hostname": name}, {"allocatable": has, "capacity": has}
     return build_manifest("v1", "Node", name, annotations=dict(_MARK), labels=labels, status=status)
 
 
 @contextlib.contextmanager
-def cordoned(plane: ControlPlane) -> Iterator[None]:
+def cordoned(plane):
     nodes = [f"/api/v1/nodes/{each['metadata']['name']}" for each in plane.admin.items("/api/v1/nodes")]
     try:
         for node in nodes:
@@ -76,7 +72,7 @@ def cordoned(plane: ControlPlane) -> Iterator[None]:
             plane.admin.patch(node, {"spec": {"unschedulable": None}})
 
 
-def is_ready(node: Mapping[str, Any] | None) -> bool:
+def is_ready(node):
     """True if a node exists, is ready and has no taints."""
     return node is not None and has_condition(node, "Ready") and not node["spec"].get("taints")
 

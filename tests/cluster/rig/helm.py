@@ -2,13 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import yaml
 
-from rig.api import Manifest
 from rig.control_plane import dumped
 from rig.images import REPOSITORY
 from rig.process import run_command
@@ -40,11 +36,11 @@ class Refused(Exception):
 class Helm:
     """Helm with its own home folder in `folder`; it uses no cluster without a kubeconfig."""
 
-    def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
+    def __init__(self, folder, kubeconfig=None):
         self._folder = folder
         self._kubeconfig = kubeconfig
 
-    def run(self, *words: str | Path) -> str:
+    def run(self, *words):
         """Run Helm and return its standard output; raises `Refused` if it fails."""
         home = {f"HELM_{name}_HOME": str(self._folder / "helm") for name in ("CACHE", "CONFIG", "DATA")}
         known = {"KUBECONFIG": str(self._kubeconfig or os.devnull)}
@@ -53,17 +49,17 @@ class Helm:
             raise Refused(ended.stderr)
         return ended.stdout
 
-    def values(self, values: Mapping[str, Any]) -> Sequence[str | Path]:
+    def values(self, values):
         """Write the values to a file and return the flags that select it."""
         number = len([*self._folder.glob("values-*.yaml")])
         return "--values", dumped(values, self._folder / f"values-{number}.yaml")
 
-    def rendered(self, values: Mapping[str, Any], chart: Path = CHART) -> Sequence[Manifest]:
+    def rendered(self, values, chart=CHART):
         """Return all objects of a release of our chart, including hooks."""
         output = self.run("template", RELEASE, chart, "--namespace", NAMESPACE, *self.values(values))
         return [_without_chance(each) for each in yaml.safe_load_all(output) if each]
 
-    def notes(self, values: Mapping[str, Any]) -> str:
+    def notes(self, values):
         copy = self._folder / "with-notes"
         shutil.copytree(CHART, copy, dirs_exist_ok=True)
         (copy / "templates" / "notes.yaml").write_text(_NOTES)
@@ -71,7 +67,7 @@ class Helm:
         return str(text)
 
 
-def _without_chance(manifest: Manifest) -> Manifest:
+def _without_chance(manifest):
     """Return the object with a constant in place of the random key that the chart generates."""
     if manifest["kind"] != "Secret":
         return manifest
@@ -79,7 +75,7 @@ def _without_chance(manifest: Manifest) -> Manifest:
     return {**manifest, "data": dict.fromkeys(manifest["data"], "a2V5")}
 
 
-def fetch_flyte_chart(name: str, folder: Path) -> Path:
+def fetch_flyte_chart(name, folder):
     """Copy a published chart of Flyte and its dependencies to `folder`, and return its path."""
     source = module_directory("flyte-charts", _FLYTE) / "charts"
     chart = folder / name

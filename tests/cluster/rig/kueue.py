@@ -1,14 +1,9 @@
 """Kueue, which admits jobs when their queue has enough quota."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 from rig.api import build_manifest, manifests
 from rig.certificates import ClusterAuthority
-from rig.control_plane import HERE, ControlPlane, dumped, free_ports
+from rig.control_plane import HERE, dumped, free_ports
 from rig.policies import encode_authority, redirect
-from rig.process import Process
 from rig.tools import module_directory
 
 _NAMESPACE = "kueue-system"
@@ -27,7 +22,7 @@ PYTORCHJOBS = "kubeflow.org/pytorchjob"
 TRAINJOBS = "trainer.kubeflow.org/trainjob"
 
 
-def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDER) -> Process:
+def start(plane, framework=PYTORCHJOBS, release=OLDER):
     """Install and start Kueue for one kind of jobs, whose CRD exists; return when it is ready."""
     plane.namespace(_NAMESPACE)
     (webhook,) = free_ports(1)
@@ -59,7 +54,7 @@ def start(plane: ControlPlane, framework: str = PYTORCHJOBS, release: str = OLDE
     return plane.start_manager(release, folder, webhook, configuration)
 
 
-def _kinds(components: Path, folder: Path, converting: Mapping[str, str]) -> Iterator[Path]:
+def _kinds(components, folder, converting):
     """Write the CRDs of the module with a conversion webhook at an address instead of a Service."""
     for file in sorted((components / "crd/bases").glob("kueue.x-k8s.io_*.yaml")):
         (manifest,) = manifests(file)
@@ -69,7 +64,7 @@ def _kinds(components: Path, folder: Path, converting: Mapping[str, str]) -> Ite
         yield dumped(manifest, folder / file.name)
 
 
-def _webhooks(components: Path, address: str, trusted: str, jobs: str) -> Iterator[dict[str, Any]]:
+def _webhooks(components, address, trusted, jobs):
     """Yield the webhooks of the module for the kinds in use, with an address instead of a Service."""
     looked_at = _LOOKED_AT | {jobs}
     for manifest in manifests(components / "webhook/manifests.yaml"):
@@ -83,7 +78,7 @@ def _webhooks(components: Path, address: str, trusted: str, jobs: str) -> Iterat
         yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
 
 
-def quota(name: str, amounts: Mapping[str, str], **fields: Any) -> Sequence[dict[str, Any]]:
+def quota(name, amounts, **fields):
     """Return a ClusterQueue with these quotas, and the ResourceFlavor that it uses."""
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in amounts.items()]
     covered = {"coveredResources": list(amounts), "flavors": [{"name": "any", "resources": quotas}]}
@@ -94,9 +89,9 @@ def quota(name: str, amounts: Mapping[str, str], **fields: Any) -> Sequence[dict
     ]
 
 
-def local_queue(namespace: str, name: str, cluster_queue: str) -> dict[str, Any]:
+def local_queue(namespace, name, cluster_queue):
     return build_manifest(_VERSION, "LocalQueue", name, namespace, spec={"clusterQueue": cluster_queue})
 
 
-def priority(name: str, value: int) -> dict[str, Any]:
+def priority(name, value):
     return build_manifest(_VERSION, "WorkloadPriorityClass", name, value=value)

@@ -1,15 +1,12 @@
 """The training operator with its webhook."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 import yaml
 
 from rig.api import build_manifest
-from rig.control_plane import HERE, ControlPlane, free_ports
-from rig.process import Process
+from rig.control_plane import HERE, free_ports
 from rig.tools import module_directory
 
 NAMESPACE = "kubeflow"
@@ -22,12 +19,12 @@ _SECRET = "training-operator-webhook-cert"
 _LOOKED_FOR = Path("/tmp/k8s-webhook-server/serving-certs")
 
 
-def crds(component: str = MODULE) -> list[Path]:
+def crds(component=MODULE):
     root = module_directory(component, _MODULE) / "manifests/base/crds"
     return [root / "kubeflow.org_pytorchjobs.yaml"]
 
 
-def start(plane: ControlPlane, *flags: str) -> Process:
+def start(plane, *flags):
     """Install and start the operator; return when it and its webhook are ready."""
     plane.crds(crds())
     plane.namespace(NAMESPACE)
@@ -56,19 +53,19 @@ def start(plane: ControlPlane, *flags: str) -> Process:
     return process
 
 
-def _webhook(port: int) -> Mapping[str, Any]:
+def _webhook(port):
     """Return the webhook of the module with an address instead of a Service.
 
     The operator adds its authority to the configuration.
     """
     file = module_directory(MODULE, _MODULE) / "manifests/base/webhook/manifests.yaml"
-    manifest: dict[str, Any] = yaml.safe_load(file.read_text())
+    manifest = yaml.safe_load(file.read_text())
     (hook,) = (each for each in manifest["webhooks"] if "pytorchjob" in each["name"])
     url = f"https://{HERE}:{port}{hook['clientConfig']['service']['path']}"
     return {**manifest, "metadata": {"name": HOOK}, "webhooks": [{**hook, "clientConfig": {"url": url}}]}
 
 
-def refuses(plane: ControlPlane) -> bool:
+def refuses(plane):
     """True if the webhook rejects a job that only the webhook can reject."""
     masters = {"replicas": 2, "template": {"spec": {"containers": []}}}
     spec = {"pytorchReplicaSpecs": {"Master": masters}}

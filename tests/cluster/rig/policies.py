@@ -1,32 +1,29 @@
 """Webhooks with the address of a process, and admission policies in place of webhooks of other projects."""
 
 import base64
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from rig.api import Manifest, build_manifest
+from rig.api import build_manifest
 
 VERSION = "admissionregistration.k8s.io/v1"
 _MUTATING = f"{VERSION}beta1"
 
 
-def build_rule(group: str, plural: str) -> Mapping[str, Any]:
+def build_rule(group, plural):
     """Return the rule that matches the creation of objects of one kind."""
     versions = {"apiGroups": [group], "apiVersions": ["v1"]}
     return {**versions, "operations": ["CREATE"], "resources": [plural]}
 
 
-def select_namespace(namespace: str) -> Mapping[str, Any]:
+def select_namespace(namespace):
     return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
 
 
-def _build_spec(namespace: str, group: str, plural: str) -> Mapping[str, Any]:
+def _build_spec(namespace, group, plural):
     matched = {"resourceRules": [build_rule(group, plural)], "namespaceSelector": select_namespace(namespace)}
     return {"failurePolicy": "Fail", "matchConstraints": matched}
 
 
-def refuse(name: str, namespace: str, kind: tuple[str, str], expression: str, message: str) -> list[Manifest]:
+def refuse(name, namespace, kind, expression, message):
     """Return a policy that rejects new objects for which `expression` is false.
 
     `kind` has the API group and the plural of the objects.
@@ -40,7 +37,7 @@ def refuse(name: str, namespace: str, kind: tuple[str, str], expression: str, me
     ]
 
 
-def alter(name: str, namespace: str, kind: tuple[str, str], patch: str, condition: str) -> Sequence[Manifest]:
+def alter(name, namespace, kind, patch, condition):
     """Return a policy that applies a JSON patch to new objects of a kind, if `condition` is true for them."""
     spec = {
         **_build_spec(namespace, *kind),
@@ -54,11 +51,11 @@ def alter(name: str, namespace: str, kind: tuple[str, str], patch: str, conditio
     ]
 
 
-def encode_authority(certificate: Path) -> str:
+def encode_authority(certificate):
     return base64.b64encode(certificate.read_bytes()).decode()
 
 
-def redirect(hook: Manifest, address: str, authority: str) -> Manifest:
+def redirect(hook, address, authority):
     """Return a webhook that the API server calls at an address with a certificate of the authority."""
     path = hook["clientConfig"]["service"]["path"]
     return {**hook, "clientConfig": {"url": f"{address}{path}", "caBundle": authority}}

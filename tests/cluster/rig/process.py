@@ -7,10 +7,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import httpx
 
@@ -23,7 +21,6 @@ _SLOWER = 1.3
 _TAIL = 4_000
 _BURIAL = 60  # The kernel kills a process immediately, but it may be busy with others before.
 _GRACE = 5
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +32,11 @@ class Place:
     holder: int = 0  # The id of the process that holds the namespaces; 0 for those of this process.
 
     @property
-    def is_apart(self) -> bool:
+    def is_apart(self):
         """True if the program runs in other namespaces, as a child of nsenter."""
         return self.holder != 0
 
-    def command(self, words: Sequence[str | Path]) -> list[str]:
+    def command(self, words):
         command = [str(word) for word in words]
         if not self.is_apart:
             return command
@@ -47,14 +44,14 @@ class Place:
         assert nsenter is not None, "nsenter is not on the PATH"
         return [nsenter, f"--target={self.holder}", "--mount", "--net", "--pid", "--", *command]
 
-    def is_ready(self, port: int, path: str = "readyz") -> bool:
+    def is_ready(self, port, path="readyz"):
         """Return True if the server at this port of the place reports at this path that it is ready."""
         try:
             return httpx.get(f"http://{self.address}:{port}/{path}").is_success
         except httpx.HTTPError:
             return False
 
-    def run(self, *words: str | Path) -> str:
+    def run(self, *words):
         """Run a short command and return its standard output. Fails the test if the command fails."""
         ended = run_command(*self.command(words))
         assert ended.returncode == 0, f"{' '.join(map(str, words))}: {ended.stdout}{ended.stderr}"
@@ -64,9 +61,9 @@ class Place:
 LOOPBACK = Place()
 
 
-def run_command(*words: str | Path, timeout: float = 240, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_command(*words, timeout=240, **options):
     """Run a command to its end with any exit status; its input is empty, and its output is text."""
-    known: Mapping[str, Any] = {"input": "", "capture_output": True, "text": True, "check": False, **options}
+    known = {"input": "", "capture_output": True, "text": True, "check": False, **options}
     return subprocess.run([str(each) for each in words], timeout=timeout, **known)  # noqa: PLW1510 - in `known`.
 
 
@@ -80,44 +77,36 @@ class Process:
     The kernel kills the program when the thread that started it ends, so start it from a thread that lasts.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str | Path],
-        log: Path,
-        *,
-        environment: Mapping[str, str] | None = None,
-        directory: Path | None = None,
-        place: Place = LOOPBACK,
-    ) -> None:
+    def __init__(self, command, log, *, environment=None, directory=None, place=LOOPBACK):
         self.command = [str(word) for word in command]
         self.log = log
         self._environment = None if environment is None else dict(environment)
         self._directory = directory
         self.place = place
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running = None
 
-    def __enter__(self) -> "Process":
+    def __enter__(self):
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.stop()
 
     @property
-    def name(self) -> str:
+    def name(self):
         return Path(self.command[0]).name
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         """The id of the started process: in another place nsenter, with the program in its process group."""
         assert self._running is not None, f"{self.name} was not started"
         return self._running.pid
 
     @property
-    def runs(self) -> bool:
+    def runs(self):
         return self._running is not None and self._running.poll() is None
 
-    def start(self) -> None:
+    def start(self):
         """Start the program, or restart it after it has ended. Its log is appended to."""
         assert not self.runs, f"{self.name} runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +124,7 @@ class Process:
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - nothing but a system call.
             )
 
-    def stop(self) -> None:
+    def stop(self):
         """Send SIGTERM, and SIGKILL after the grace period."""
         if self._running is None:
             return
@@ -146,18 +135,18 @@ class Process:
             self.kill()
         self._running = None
 
-    def kill(self) -> None:
+    def kill(self):
         """Send SIGKILL and wait until the process has ended."""
         self._signal(signal.SIGKILL)
         wait_until(self._is_gone, _BURIAL, lambda: f"{self.name} outlives its end")
 
-    def _signal(self, number: int) -> None:
+    def _signal(self, number):
         send = os.killpg if self.place.is_apart else os.kill
         if not self._is_gone():
             with contextlib.suppress(ProcessLookupError):
                 send(self.pid, number)
 
-    def _is_gone(self) -> bool:
+    def _is_gone(self):
         if self.runs:
             return False
         if self.place.is_apart:
@@ -167,20 +156,17 @@ class Process:
                 return False
         return True
 
-    def wait_until(self, ready: Callable[[], bool], seconds: float = 120) -> None:
+    def wait_until(self, ready, seconds=120):
         """Wait until the program is ready. Raises `NotReady` if it ends before, or after `seconds`."""
         wait_until(ready, seconds, lambda: f"{self.name} is not ready: {self.tail()}", lambda: self.runs)
 
-    def tail(self) -> str:
+    def tail(self):
         return self.log.read_text(errors="replace")[-_TAIL:]
 
 
 def wait_until(
-    ready: Callable[[], bool],
-    seconds: float = 60,
-    complaint: Callable[[], str] = lambda: "the condition is not met in time",
-    may_wait: Callable[[], bool] = lambda: True,
-) -> None:
+    ready, seconds=60, complaint=lambda: "the condition is not met in time", may_wait=lambda: True
+):
     """Poll until `ready` returns True.
 
     Args:
@@ -200,11 +186,11 @@ def wait_until(
         tick = min(_SLOWER * tick, _LONGEST_TICK)
 
 
-def wait_for(read: Callable[[], T], is_wanted: Callable[[T], object], seconds: float = 60) -> T:
+def wait_for(read, is_wanted, seconds=60):
     """Poll until `read` returns a wanted value, and return it. The error has the last other value."""
-    latest: list[T] = []
+    latest = []
 
-    def is_read() -> bool:
+    def is_read():
         latest[:] = [read()]
         return bool(is_wanted(latest[0]))
 
@@ -212,5 +198,5 @@ def wait_for(read: Callable[[], T], is_wanted: Callable[[T], object], seconds: f
     return latest[0]
 
 
-def _die_with_parent() -> None:
+def _die_with_parent():
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

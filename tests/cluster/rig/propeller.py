@@ -7,16 +7,14 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
 from flyteidl.admin import event_pb2
 from flyteidl.core import execution_pb2, literals_pb2, workflow_closure_pb2
-from flyteidl.event import event_pb2 as events
 from flyteidl.service import admin_pb2_grpc
 from flytekit.configuration import Image, ImageConfig, SerializationSettings
 from flytekit.core.base_task import PythonTask
@@ -29,8 +27,7 @@ from flytekit.models.task import TaskSpec
 from flytekit.tools.translator import get_serializable
 from propeller.wire import CONNECTOR
 
-from rig.api import Api, Manifest
-from rig.control_plane import HERE, PROPELLER, ControlPlane, dumped, free_ports
+from rig.control_plane import HERE, PROPELLER, dumped, free_ports
 from rig.process import LOOPBACK, run_command, wait_for, wait_until
 from rig.stores import Folder, Store
 from rig.tools import tool
@@ -74,22 +71,22 @@ class RecordedPhase:
 class Recorder(admin_pb2_grpc.AdminServiceServicer):
     """The event methods of AdminService; a context manager that serves them on loopback."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock = threading.Lock()
-        self._tasks: list[tuple[float, events.TaskExecutionEvent]] = []
-        self._workflows: list[events.WorkflowExecutionEvent] = []
+        self._tasks = []
+        self._workflows = []
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
 
-    def __enter__(self) -> "Recorder":
+    def __enter__(self):
         self._server.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._server.stop(None).wait()
 
-    def tasks(self, execution: str) -> list[RecordedPhase]:
+    def tasks(self, execution):
         """Return the task events of an execution, in order of arrival."""
         with self._lock:
             return [
@@ -98,7 +95,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
                 if each.parent_node_execution_id.execution_id.name == execution
             ]
 
-    def workflow(self, execution: str) -> list[str]:
+    def workflow(self, execution):
         """Return the phases of an execution, in order of arrival."""
         name = execution_pb2.WorkflowExecution.Phase.Name
         with self._lock:
@@ -106,16 +103,16 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
 
     # ---- gRPC methods, which have the names of the service definition
 
-    def CreateTaskEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def CreateTaskEvent(self, request, context):  # noqa: N802
         with self._lock:
             self._tasks.append((time.time(), request.event))
         return event_pb2.TaskExecutionEventResponse()
 
-    def CreateNodeEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def CreateNodeEvent(self, request, context):  # noqa: N802
         """Ignore an event of a node."""
         return event_pb2.NodeExecutionEventResponse()
 
-    def CreateWorkflowEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+    def CreateWorkflowEvent(self, request, context):  # noqa: N802
         with self._lock:
             self._workflows.append(request.event)
         return event_pb2.WorkflowExecutionEventResponse()
@@ -124,7 +121,7 @@ class Recorder(admin_pb2_grpc.AdminServiceServicer):
 class RealPropeller:
     """A propeller and its event recorder; a context manager that starts and stops them."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, options: PropellerOptions) -> None:
+    def __init__(self, plane, folder, options):
         self.api = plane.admin
         self._plane = plane
         self._folder = folder
@@ -143,7 +140,7 @@ class RealPropeller:
             LOOPBACK,
         )
 
-    def __enter__(self) -> "RealPropeller":
+    def __enter__(self):
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.recorder)
             stack.enter_context(self.process)
@@ -153,16 +150,10 @@ class RealPropeller:
         self._plane.namespace(self.namespace)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stack.close()
 
-    def start(
-        self,
-        task: PythonTask,
-        image: str = IMAGE,
-        annotations: Mapping[str, str] | None = None,
-        **inputs: Any,
-    ) -> RealExecution:
+    def start(self, task, image=IMAGE, annotations=None, **inputs):
         """Start an execution of a task; `annotations` are set on all objects that it creates."""
         name = f"f{uuid.uuid4().hex[:19]}"
         context = FlyteContextManager.current_context()
@@ -185,33 +176,33 @@ class RealPropeller:
         outputs = f"metadata/{self.namespace}-{name}/end-node/data/0/outputs.pb"
         return RealExecution(name, task, outputs, created)
 
-    def has_ended(self, execution: RealExecution) -> bool:
+    def has_ended(self, execution):
         found = self.api.get(self.path(execution))
         return found is None or _TERMINATED in found["metadata"].get("labels", {})
 
-    def wait(self, execution: RealExecution) -> dict[str, Any]:
+    def wait(self, execution):
         """Wait until the execution has ended, and return its FlyteWorkflow."""
         tasks = self.recorder.tasks
         wait_until(lambda: self.has_ended(execution), 240, lambda: f"no end: {tasks(execution.name)}")
         return self.api.get_existing(self.path(execution))
 
-    def wait_for_success(self, execution: RealExecution) -> None:
+    def wait_for_success(self, execution):
         """Wait until the execution has ended. Fail the test unless it has succeeded."""
         found = self.wait(execution)
         assert found["status"]["phase"] == 3, found["status"].get("error")
 
-    def wait_for_failure(self, execution: RealExecution) -> str:
+    def wait_for_failure(self, execution):
         """Wait until the execution has ended. Fail the test unless it has failed, and return its error."""
         found = self.wait(execution)
         assert found["status"]["phase"] == 5
         return str(found["status"]["error"])
 
-    def wait_for_outputs(self, execution: RealExecution) -> Mapping[str, Any]:
+    def wait_for_outputs(self, execution):
         """Wait until the execution has succeeded, and return its outputs."""
         self.wait_for_success(execution)
         return self.outputs(execution)
 
-    def until_shown(self, execution: RealExecution, phase: str, seconds: float = 60) -> None:
+    def until_shown(self, execution, phase, seconds=60):
         """Wait until a task of the execution has reported this phase."""
         wait_for(
             lambda: self.recorder.tasks(execution.name),
@@ -219,29 +210,29 @@ class RealPropeller:
             seconds,
         )
 
-    def attempts(self, execution: RealExecution) -> int:
+    def attempts(self, execution):
         return len({(each.node, each.attempt) for each in self.recorder.tasks(execution.name)})
 
-    def abort(self, execution: RealExecution) -> None:
+    def abort(self, execution):
         """Delete the FlyteWorkflow, as flyteadmin does when a user aborts the execution."""
         self.api.delete(self.path(execution))
 
-    def remove(self, execution: RealExecution) -> None:
+    def remove(self, execution):
         """Delete the FlyteWorkflow without waiting for propeller, which may be down."""
         self.api.patch(self.path(execution), {"metadata": {"finalizers": None}})
         self.api.delete(self.path(execution))
 
-    def outputs(self, execution: RealExecution) -> Mapping[str, Any]:
+    def outputs(self, execution):
         document = literals_pb2.LiteralMap.FromString(self.store.read(execution.outputs_at))
         literals = LiteralMap.from_flyte_idl(document)
         context = FlyteContextManager.current_context()
         types = execution.task.python_interface.outputs
         return TypeEngine.literal_map_to_kwargs(context, literals, types)
 
-    def path(self, execution: RealExecution) -> str:
+    def path(self, execution):
         return f"/apis/flyte.lyft.com/v1alpha1/namespaces/{self.namespace}/flyteworkflows/{execution.name}"
 
-    def _configuration(self, profiling: int) -> Mapping[str, Any]:
+    def _configuration(self, profiling):
         options = self._options
         ours = bool(options.connector)
         enabled = ["container", "sidecar", "connector-service" if ours else "pytorch"]
@@ -285,14 +276,14 @@ class RealPropeller:
         }
 
 
-def _connector(endpoint: str) -> Mapping[str, Any]:
+def _connector(endpoint):
     """Return the connector configuration of our chart, with the shortest polling interval of propeller."""
     connector = {**CONNECTOR["defaultConnector"], "endpoint": endpoint}
     caching = {**CONNECTOR["webApi"]["caching"], "resyncInterval": "5s"}
     return {**CONNECTOR, "defaultConnector": connector, "webApi": {**CONNECTOR["webApi"], "caching": caching}}
 
 
-def _closure(task: PythonTask, image: str) -> workflow_closure_pb2.WorkflowClosure:
+def _closure(task, image):
     workflow = ImperativeWorkflow(name=f"workflow.{task.name}")
     inputs = task.python_interface.inputs.items()
     values = {name: workflow.add_workflow_input(name, kind) for name, kind in inputs}
@@ -305,24 +296,24 @@ def _closure(task: PythonTask, image: str) -> workflow_closure_pb2.WorkflowClosu
         version="v1",
         image_config=ImageConfig(default_image=Image.look_up_image_info("default", image)),
     )
-    entities: OrderedDict[Any, Any] = OrderedDict()
+    entities = OrderedDict()
     specification = get_serializable(entities, settings, workflow)
     assert isinstance(specification, WorkflowSpec)
-    tasks: Sequence[TaskSpec] = [each for each in entities.values() if isinstance(each, TaskSpec)]
+    tasks = [each for each in entities.values() if isinstance(each, TaskSpec)]
     return workflow_closure_pb2.WorkflowClosure(
         workflow=specification.template.to_flyte_idl(), tasks=[each.template.to_flyte_idl() for each in tasks]
     )
 
 
-def _encoded(message: bytes) -> str:
+def _encoded(message):
     return base64.b64encode(message).decode()
 
 
-def list_owned(api: Api, path: str, execution: RealExecution) -> Sequence[Manifest]:
+def list_owned(api, path, execution):
     return api.items(path, labelSelector=f"execution-id={execution.name}")
 
 
-def _decode_event(event: events.TaskExecutionEvent, at: float) -> RecordedPhase:
+def _decode_event(event, at):
     has_error = event.WhichOneof("output_result") == "error"
     kind = execution_pb2.ExecutionError.ErrorKind.Name(event.error.kind) if has_error else ""
     # Newer propellers send a list of reasons.

@@ -3,14 +3,10 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rig import debian, images, leftovers, namespaces, operator, scheduling
-from rig.api import Api
 from rig.control_plane import ControlPlane, Options, free_ports
 from rig.fake_nodes import is_ready
-from rig.images import Image
 from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
 from rig.process import run_command, wait_for
@@ -65,7 +61,7 @@ cluster.local:53 in-addr.arpa:53 {{
 """
 
 
-def missing() -> str:
+def missing():
     """Return the reason why this machine cannot run real nodes, or an empty string."""
     if os.geteuid() != 0:
         return "real nodes are made of namespaces, mounts and cgroups, and need root"
@@ -93,7 +89,7 @@ class RealCluster:
     The image with this machine's Python has `names` as additional names.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder, names):
         self.folder = folder
         self.shared = folder / "shared"
         """A folder that every container can write to at the same path; serves as an object store."""
@@ -101,9 +97,9 @@ class RealCluster:
         self._stack = contextlib.ExitStack()
         self._hub: Hub
         self.plane: ControlPlane
-        self.nodes: Sequence[Node] = ()
+        self.nodes = ()
 
-    def __enter__(self) -> "RealCluster":
+    def __enter__(self):
         self.shared.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
             self._hub = stack.enter_context(namespaces.hub(self.folder))
@@ -125,15 +121,15 @@ class RealCluster:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stack.close()
 
     @property
-    def admin(self) -> Api:
+    def admin(self):
         return self.plane.admin
 
     @contextlib.contextmanager
-    def without_network(self, name: str) -> Iterator[None]:
+    def without_network(self, name):
         """Disconnect a node from the network, while its processes continue; reconnect it on exit."""
         (cable,) = (each.station.cable for each in self.nodes if each.name == name)
         self._hub.place.run("ip", "link", "set", cable, "down")
@@ -143,26 +139,26 @@ class RealCluster:
             self._hub.place.run("ip", "link", "set", cable, "up")
             self.wait()
 
-    def load_image(self, image: Image) -> None:
+    def load_image(self, image):
         archive = images.archive(image, self.folder / f"{image.names[0].replace('/', '-')}.tar")
         for node in self.nodes:
             node.imported([archive])
 
-    def wait(self) -> None:
+    def wait(self):
         wait_for(
             lambda: [self.admin.get(f"/api/v1/nodes/{each.name}") for each in self.nodes],
             lambda found: all(map(is_ready, found)),
             120,
         )
 
-    def _node(self, stack: contextlib.ExitStack, number: int) -> Node:
+    def _node(self, stack, number):
         folder = self.folder / f"node-{number}"
         folder.mkdir()
         station = stack.enter_context(namespaces.station(self._hub, number, folder))
         mounts = {**dict.fromkeys(images.machine(), "ro"), self.shared: "rw"}
         return Node(station, folder, mounts)
 
-    def _plane(self) -> ControlPlane:
+    def _plane(self):
         place = self._hub.place
         return ControlPlane(
             self.folder,
@@ -175,7 +171,7 @@ class RealCluster:
             ),
         )
 
-    def _waits(self) -> Sequence[str]:
+    def _waits(self):
         template = self.folder / "waiter.yaml"
         template.write_text(_WAITER)
         return (
@@ -184,7 +180,7 @@ class RealCluster:
         )
 
 
-def _start_dns(plane: ControlPlane) -> None:
+def _start_dns(plane):
     """Start CoreDNS on the hub, and return when it has synchronized with the API server."""
     plane.admin.grant(_DNS, _DNS_RULES)
     (port,) = free_ports(1)

@@ -1,14 +1,10 @@
 """Stores for the inputs and outputs of tasks: a folder of this machine, or an S3 server; and volumes."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import fsspec
 
-from rig.api import Api, build_manifest, path_of
+from rig.api import build_manifest, path_of
 from rig.control_plane import free_ports
-from rig.process import LOOPBACK, Place, Process, wait_for
+from rig.process import LOOPBACK, Process, wait_for
 from rig.tools import tool
 
 _BUCKET = "flyte"
@@ -18,20 +14,20 @@ _SECRET = "rig-secret"
 
 
 class Folder:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.uri = folder.as_uri()
 
     @property
-    def section(self) -> Mapping[str, Any]:
+    def section(self):
         """The `storage` section, with the path as container name.
 
         A plain name would become the host of file URIs, which Python clients do not open.
         """
         return _section("local", {"path": "/"}, str(self._folder))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path):
         return (self._folder / path).read_bytes()
 
 
@@ -40,7 +36,7 @@ class S3:
 
     uri = f"s3://{_BUCKET}"
 
-    def __init__(self, folder: Path, place: Place = LOOPBACK) -> None:
+    def __init__(self, folder, place=LOOPBACK):
         (port,) = free_ports(1)
         self._port = port
         self.endpoint = f"http://{place.address}:{port}"
@@ -59,28 +55,28 @@ class S3:
             place=place,
         )
 
-    def __enter__(self) -> "S3":
+    def __enter__(self):
         (self._objects / _BUCKET).mkdir(parents=True)
         self._about.mkdir()
         self.process.start()
         self.process.wait_until(lambda: self.process.place.is_ready(self._port, "health"))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.process.stop()
 
     @property
-    def section(self) -> Mapping[str, Any]:
+    def section(self):
         """The `storage` section for an S3 server other than Amazon's."""
         known = {"auth_type": "accesskey", "access_key_id": _KEY, "secret_key": _SECRET, "region": _REGION}
         return _section("s3", {**known, "endpoint": self.endpoint, "disable_ssl": "true"}, _BUCKET)
 
     @property
-    def environment(self) -> Mapping[str, str]:
+    def environment(self):
         """The environment variables with which clients on this machine find the server."""
         return self.environment_at(self.endpoint.removeprefix("http://").partition(":")[0])
 
-    def environment_at(self, address: str) -> Mapping[str, str]:
+    def environment_at(self, address):
         """Return the variables with which clients find the server at this address.
 
         They are those of AWS, of flytekit and of Trainer's initializers.
@@ -97,20 +93,20 @@ class S3:
             **dict.fromkeys(("AWS_REGION", "REGION"), _REGION),
         }
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path, content):
         self._open().pipe_file(f"{_BUCKET}/{path}", content)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path):
         return self._open().cat_file(f"{_BUCKET}/{path}")
 
-    def _open(self) -> Any:
+    def _open(self):
         return fsspec.filesystem("s3", key=_KEY, secret=_SECRET, endpoint_url=self.endpoint)
 
 
 Store = Folder | S3
 
 
-def _section(kind: str, config: Mapping[str, str], container: str) -> Mapping[str, Any]:
+def _section(kind, config, container):
     return {
         "type": "stow",
         "stow": {"kind": kind, "config": config},
@@ -119,7 +115,7 @@ def _section(kind: str, config: Mapping[str, str], container: str) -> Mapping[st
     }
 
 
-def add_volume(api: Api, name: str, folder: Path) -> None:
+def add_volume(api, name, folder):
     """Create a volume of 1 GiB for all nodes, and return when a new claim is bound to it immediately.
 
     Create it before its claim: the controller manager looks again at a claim without a volume after 15 s. It

@@ -1,18 +1,16 @@
 """Kubeflow Trainer and JobSet, which together run TrainJobs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from rig import kubelet
-from rig.api import Api, Manifest, build_manifest, manifests, pods
-from rig.certificates import CertificatePair
-from rig.control_plane import HERE, ControlPlane, free_ports
+from rig.api import Api, build_manifest, manifests, pods
+from rig.control_plane import HERE, free_ports
 from rig.policies import encode_authority, redirect
-from rig.process import Process, wait_for
+from rig.process import wait_for
 from rig.tools import module_directory
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -37,13 +35,13 @@ class _Manager:
     """The object selector that the installation adds to the webhooks of a resource."""
 
     @property
-    def _directory(self) -> Path:
+    def _directory(self):
         return module_directory(self.program, self.module)
 
-    def list_crds(self) -> Sequence[Path]:
+    def list_crds(self):
         return sorted(self._directory.glob(self.crds))
 
-    def build_webhooks(self, address: str, authority: str) -> Iterator[dict[str, Any]]:
+    def build_webhooks(self, address, authority):
         for manifest in manifests(self._directory / self.webhooks):
             name = f"{self.program}-{manifest['metadata']['name']}"  # Both modules have the same names.
             hooks = []
@@ -54,7 +52,7 @@ class _Manager:
             yield {**manifest, "metadata": {"name": name}, "webhooks": hooks}
 
 
-def _matches(key: str, operator: str, *values: str) -> Mapping[str, Any]:
+def _matches(key, operator, *values):
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
@@ -79,11 +77,11 @@ _TRAINER = _Manager(
 )
 
 
-def list_crds() -> Sequence[Path]:
+def list_crds():
     return [*_JOBSET.list_crds(), *_TRAINER.list_crds()]
 
 
-def build_runtime(name: str, image: str) -> Manifest:
+def build_runtime(name, image):
     """Return a runtime as a platform provides it, with Trainer's policy for torch."""
     pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": image}]}}
     nodes = {
@@ -98,7 +96,7 @@ def build_runtime(name: str, image: str) -> Manifest:
     return build_manifest(API_VERSION, "ClusterTrainingRuntime", name, labels=labels, spec=spec)
 
 
-def list_pods(api: Api, namespace: str, job: str) -> Mapping[str, Manifest]:
+def list_pods(api, namespace, job):
     """Return the newest pods of a TrainJob by role and index, such as `node-0`, without terminating ones."""
     found = api.items(pods(namespace), labelSelector=f"jobset.sigs.k8s.io/jobset-name={job}")
     kept = [each for each in found if "deletionTimestamp" not in each["metadata"]]
@@ -114,51 +112,51 @@ class PlayedJob:
     name: str
 
     @property
-    def pods(self) -> Mapping[str, Manifest]:
+    def pods(self):
         return list_pods(self.api, self.namespace, self.name)
 
     @property
-    def placed(self) -> set[str]:
+    def placed(self):
         return {name for name, pod in self.pods.items() if "nodeName" in pod["spec"]}
 
     @property
-    def uids(self) -> Mapping[str, str]:
+    def uids(self):
         return {name: pod["metadata"]["uid"] for name, pod in self.pods.items()}
 
-    def list_replaced(self, uids: Mapping[str, str]) -> set[str]:
+    def list_replaced(self, uids):
         """Return the pods that have other uids; none while a pod is missing."""
         now = self.uids
         return {name for name in now if now[name] != uids[name]} if now.keys() == uids.keys() else set()
 
-    def wait_for(self, *names: str) -> None:
+    def wait_for(self, *names):
         """Wait until these pods have nodes; a pod that runs already would get none."""
         wait_for(lambda: self.placed, lambda placed: placed >= {*names})
 
-    def run(self, *names: str) -> None:
+    def run(self, *names):
         self.wait_for(*names)
         for name in names:
             kubelet.run(self.api, self.pods[name])
 
-    def end(self, name: str, code: int = 0, **status: Any) -> None:
+    def end(self, name, code=0, **status):
         kubelet.end(self.api, self.pods[name], code, **status)
 
 
-def build_options(**options: Any) -> Mapping[str, Any]:
+def build_options(**options):
     """Return a part of the `custom` field of a task: the options of its TrainJob."""
     return {"kfpytorch": {"version": 1, "trainJob": options}}
 
 
-def find_sources() -> Path:
+def find_sources():
     return module_directory(_TRAINER.program, _TRAINER.module)
 
 
-def list_runtimes() -> Sequence[Manifest]:
+def list_runtimes():
     """Return the ClusterTrainingRuntimes of Trainer, without those of torchtune."""
     files = sorted((find_sources() / "manifests/base/runtimes").glob("*.yaml"))
     return [each for file in files for each in manifests(file) if each["kind"] == "ClusterTrainingRuntime"]
 
 
-def start(plane: ControlPlane) -> None:
+def start(plane):
     """Install and start JobSet and Trainer; return when they and their webhooks are ready.
 
     Start the scheduler before, because its CRDs of PodGroups make Trainer support gangs.
@@ -170,13 +168,13 @@ def start(plane: ControlPlane) -> None:
     trainer.wait_until(lambda: _is_validated(plane))
 
 
-def _is_validated(plane: ControlPlane) -> bool:
+def _is_validated(plane):
     """True if Trainer's webhook rejects a TrainJob whose runtime does not exist."""
     job = build_manifest(API_VERSION, "TrainJob", "valid", "default", spec={"runtimeRef": {"name": "absent"}})
     return plane.admin.try_create(job).status_code == httpx.codes.FORBIDDEN
 
 
-def _start(plane: ControlPlane, manager: _Manager, serving: CertificatePair) -> Process:
+def _start(plane, manager, serving):
     plane.crds(manager.list_crds())
     (webhook,) = free_ports(1)
     folder = plane.folder / manager.program

@@ -1,12 +1,8 @@
 """YuniKorn, with the queues of a test; it schedules the pods that name it."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rig.api import build_manifest, pods
-from rig.control_plane import ControlPlane
-from rig.process import Process
 
 NAME = "yunikorn"
 _NAMESPACE = "yunikorn"
@@ -17,7 +13,7 @@ APPLICATION = "yunikorn.apache.org/app-id"
 TASK_GROUPS = "yunikorn.apache.org/task-groups"
 
 
-def start(plane: ControlPlane, queues: Sequence[Mapping[str, Any]], probed: str) -> Process:
+def start(plane, queues, probed):
     """Start YuniKorn with these queues under the root. Return when it schedules a pod of queue `probed`."""
     plane.namespace(_NAMESPACE)
     partition = {

@@ -2,19 +2,16 @@
 
 import asyncio
 import json
-import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import kubernetes_messages as messages
 import server_process
 from aiohttp import web
 from kube_objects import Objects, Refusal
-from server_process import Serving
 from threaded_server import ThreadedServer, abort
 
 GROUPS = {
@@ -42,11 +39,11 @@ class Fault:
     truncate: bool = False
     first: Callable[[], None] | None = None  # Called before the response.
 
-    def applies_to(self, request: web.Request) -> bool:
+    def applies_to(self, request):
         is_meant = (request.method, "watch" in request.query) == (self.method, self.watch)
         return self.times > 0 and is_meant and self.path in request.path
 
-    async def wait(self) -> None:
+    async def wait(self):
         await asyncio.sleep(self.hang)
         while self.held is not None and not self.held.is_set():
             await asyncio.sleep(0.01)
@@ -55,63 +52,63 @@ class Fault:
 class KubeServer(ThreadedServer):
     """A fake API server. Public methods may be called from any thread."""
 
-    def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+    def __init__(self, tls=None):
         super().__init__()
         self.objects = Objects()
         self.groups = {group: dict(plurals) for group, plurals in GROUPS.items()}
-        self.tokens: set[str] | None = None
+        self.tokens = None
         """The accepted bearer tokens, or other credentials with their scheme. None accepts all requests."""
-        self.forbidden: set[str] = set()  # Entries of the form ``verb plural``.
-        self.requests: list[str] = []
-        self.bodies: list[Any] = []
-        self.peers: list[str] = []  # The names in client certificates.
-        self.faults: list[Fault] = []
-        self.logs: dict[str, list[list[str]]] = {}  # The lines of successive responses for a log, by pod.
+        self.forbidden = set()  # Entries of the form ``verb plural``.
+        self.requests = []
+        self.bodies = []
+        self.peers = []  # The names in client certificates.
+        self.faults = []
+        self.logs = {}  # The lines of successive responses for a log, by pod.
         self.protobuf = True  # Serve pods as protobuf to clients that accept it, as the real server does.
-        self.muted: set[str] = set()  # The plurals for which watches stay open and send no data.
+        self.muted = set()  # The plurals for which watches stay open and send no data.
         self._tls = tls
         self._port = 0
         self._changed = asyncio.Event()
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
-    def start(self) -> None:
+    def start(self):
         """Start the server, on the same port as before."""
         self._port = self.listen(self._port, self._tls() if self._tls else None)
 
-    def do(self, what: Callable[[Objects], Any]) -> Any:
+    def do(self, what):
 
-        async def done() -> Any:
+        async def done():
             result = what(self.objects)
             self._wake()
             return result
 
         return self.run(done())
 
-    def apply(self, place: tuple[str, str], manifest: Any) -> Any:
+    def apply(self, place, manifest):
         """Create or replace an object, as a controller does; its default namespace is `ns`."""
         meta = manifest["metadata"]
         key = (*place, meta.get("namespace", "ns"), meta["name"])
         return self.do(lambda objects: objects.apply(key, manifest))
 
-    def remove(self, place: tuple[str, str], name: str, namespace: str = "ns") -> None:
+    def remove(self, place, name, namespace="ns"):
         self.do(lambda objects: objects.remove((*place, namespace, name)))
 
-    def get_object(self, place: tuple[str, str], name: str, namespace: str = "ns") -> Any:
+    def get_object(self, place, name, namespace="ns"):
         return self.do(lambda objects: objects.now[(*place, namespace, name)])
 
-    def list_objects(self, plural: str) -> list[Any]:
+    def list_objects(self, plural):
         return [each for key, each in self.do(lambda objects: [*objects.now.items()]) if key[1] == plural]
 
-    def _wake(self) -> None:
+    def _wake(self):
         self._changed.set()
         self._changed = asyncio.Event()
 
     # ---- requests
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request):
         what = "watch " if "watch" in request.query else ""
         self.requests.append(f"{request.method} {what}{request.path}")
         certificate = request.get_extra_info("peercert")
@@ -125,7 +122,7 @@ class KubeServer(ThreadedServer):
         except Refusal as refusal:
             return self._respond(request, "Status", refusal.status, refusal.code)
 
-    async def _fault(self, fault: Fault, request: web.Request) -> web.StreamResponse:
+    async def _fault(self, fault, request):
         fault.times -= 1
         if fault.first is not None:
             fault.first()
@@ -147,7 +144,7 @@ class KubeServer(ThreadedServer):
             return web.Response(body=done.body[:-20], content_type=done.content_type)  # type: ignore[index]
         return done
 
-    async def _broken_watch(self, fault: Fault, request: web.Request) -> web.StreamResponse:
+    async def _broken_watch(self, fault, request):
         response = await _begun(request, fault.headers.get("Content-Type") or self._type(request))
         if fault.body is not None:
             await response.write(fault.body)
@@ -156,7 +153,7 @@ class KubeServer(ThreadedServer):
         await response.write_eof()
         return response
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
+    async def _serve(self, request):
         if self.tokens is not None:
             known = request.headers.get("Authorization", "")
             if (known[7:] if known.lower().startswith("bearer ") else known) not in self.tokens:
@@ -182,26 +179,24 @@ class KubeServer(ThreadedServer):
         kind = ("Pod" if name else "PodList") if plural == "pods" else ""
         return self._respond(request, kind, answer, 201 if request.method == "POST" else 200)
 
-    def _type(self, request: web.Request) -> str:
+    def _type(self, request):
         """Return the media type of the response: the accepted one, if it is supported."""
         accepted = request.headers.get("Accept", "").partition(",")[0]
         has = self.protobuf and request.path.endswith("/pods")
         return messages.MEDIA_TYPE if has and accepted == messages.MEDIA_TYPE else "application/json"
 
-    def _respond(
-        self, request: web.Request, kind: str, manifest: Any, code: int = 200, headers: Any = None
-    ) -> web.Response:
+    def _respond(self, request, kind, manifest, code=200, headers=None):
         media_type = self._type(request)
         is_json = media_type == "application/json"
         body = json.dumps(manifest).encode() if is_json else messages.wrapped(kind, manifest)
         return web.Response(body=body, status=code, headers=headers, content_type=media_type)
 
-    def _change(self, request: web.Request, how: str, kind: str, manifest: Any) -> bytes:
+    def _change(self, request, how, kind, manifest):
         if self._type(request) == "application/json":
             return json.dumps({"type": how, "object": manifest}).encode() + b"\n"
         return messages.frame(how, kind, manifest)
 
-    def _discovery(self, group: str = "", version: str = "") -> web.Response:
+    def _discovery(self, group="", version=""):
         """Return all API groups, one group, or the resources of a version of it."""
         if not group:
             groups = [self._group(each) for each in self.groups if each]
@@ -214,11 +209,11 @@ class KubeServer(ThreadedServer):
         resources = [{"name": each, "namespaced": True} for each in there]
         return web.json_response({"kind": "APIResourceList", "resources": resources})
 
-    def _group(self, group: str) -> Any:
+    def _group(self, group):
         versions = [{"version": version} for version in dict.fromkeys(self.groups[group].values())]
         return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
-    def _permit(self, request: web.Request, plural: str, where: tuple[str, str], name: str) -> None:
+    def _permit(self, request, plural, where, name):
         verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
         read = "watch" if "watch" in request.query else "get" if name else "list"
         verb = verbs.get(request.method, read)
@@ -227,7 +222,7 @@ class KubeServer(ThreadedServer):
             reason = f'User "us" cannot {verb} resource "{plural}" in API group "{where[0]}" {scope}'
             raise Refusal(403, "Forbidden", f"{plural} is forbidden: {reason}")
 
-    async def _object(self, request: web.Request, key: Any) -> Any:
+    async def _object(self, request, key):
         body = await request.json() if request.can_read_body else {}
         if request.method == "GET":
             if key[3]:
@@ -246,7 +241,7 @@ class KubeServer(ThreadedServer):
             return self.objects.patch(key, body)
         return self.objects.delete(key, body)
 
-    async def _watch(self, request: web.Request, place: Any) -> web.StreamResponse:
+    async def _watch(self, request, place):
         query = request.query
         since = int(query["resourceVersion"])
         if since > self.objects.version + 1_000:
@@ -269,7 +264,7 @@ class KubeServer(ThreadedServer):
         await response.write_eof()
         return response
 
-    async def _changes(self, request: web.Request, response: Any, place: Any, since: int) -> int:
+    async def _changes(self, request, response, place, since):
         # Changes during the write come after the bookmark.
         query, newest = request.query, self.objects.version
         for version, change in self.objects.changes(place, query, since):
@@ -281,7 +276,7 @@ class KubeServer(ThreadedServer):
             await response.write(self._change(request, "BOOKMARK", "Pod", mark))
         return since
 
-    async def _log(self, request: web.Request, pod: str, there: Any) -> web.StreamResponse:
+    async def _log(self, request, pod, there):
         self.requests[-1] += f"?{request.query_string}"
         answers = self.logs.get(pod, [])
         if not there["spec"].get("nodeName", "node"):
@@ -300,7 +295,7 @@ class KubeServer(ThreadedServer):
         return response
 
 
-async def _begun(request: web.Request, media_type: str = "application/json") -> web.StreamResponse:
+async def _begun(request, media_type="application/json"):
     watch = ";stream=watch" if media_type == messages.MEDIA_TYPE else ""
     response = web.StreamResponse(headers={"Content-Type": media_type + watch})
     response.enable_chunked_encoding()
@@ -309,7 +304,7 @@ async def _begun(request: web.Request, media_type: str = "application/json") -> 
 
 
 @contextmanager
-def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServer]:
+def served(tls=None):
     server = KubeServer(tls)
     server.start()
     try:
@@ -318,7 +313,7 @@ def served(tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[KubeServ
         server.close()
 
 
-def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
+def kubeconfig(server, path, user=None, **cluster):
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -332,7 +327,7 @@ def kubeconfig(server: KubeServer, path: Path, user: dict[str, Any] | None = Non
 
 
 @contextmanager
-def serve(server: KubeServer, folder: Path, flags: Sequence[Any] = (), **env: str) -> Iterator[Serving]:
+def serve(server, folder, flags=(), **env):
     """Run ``kfpytorch serve --cluster kubernetes`` with the fake API server."""
     folder.mkdir(exist_ok=True)
     config = kubeconfig(server, folder / "kubeconfig")

@@ -6,9 +6,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
@@ -18,14 +16,13 @@ from backend_plugin.embedded.shim.layout import MARK
 from backend_plugin.shell.cluster import LogRequest
 
 Manifest = dict[str, Any]
-Found = TypeVar("Found")
 
 PATIENCE = 20.0  # Seconds until a wait fails. Most waits take tenths of a second.
 QUICK = RestartBackoff(first=0.05, most=0.1)
 NUMBERS = itertools.count()
 
 
-async def wait_until(find: Callable[[], Found], state: object) -> Found:
+async def wait_until(find, state):
     """Wait for the first true result and return it. The error contains `state`."""
     give_up = time.monotonic() + PATIENCE
     while not (found := find()):
@@ -35,65 +32,65 @@ async def wait_until(find: Callable[[], Found], state: object) -> Found:
 
 
 class ReportedStatuses:
-    def __init__(self) -> None:
-        self.statuses: dict[str, list[Manifest]] = {}
-        self.ended: list[str] = []
+    def __init__(self):
+        self.statuses = {}
+        self.ended = []
 
-    def on_status(self, uid: str, status: Manifest) -> None:
+    def on_status(self, uid, status):
         self.statuses.setdefault(uid, []).append(status)
 
-    def on_terminated(self, uid: str) -> None:
+    def on_terminated(self, uid):
         self.ended.append(uid)
 
-    async def wait_until_ended(self, uid: str) -> None:
+    async def wait_until_ended(self, uid):
         await wait_until(lambda: uid in self.ended, vars(self))
 
 
 class RunningNode:
-    def __init__(self, root: Path, **options: Any) -> None:
+    def __init__(self, root, **options):
         self.root = root
         self.reported = ReportedStatuses()
         self.kubelet = Kubelet(root, EmbeddedOptions(**{"back_off": QUICK, **options}), self.reported)
 
-    async def run(self, *pods: Manifest) -> None:
+    async def run(self, *pods):
         for each in pods:
             await self.kubelet.start_pod(each)
 
-    async def ran(self, *pods: Manifest) -> Manifest:
+    async def ran(self, *pods):
         """Run these pods, and return the final status of the last one."""
         await self.run(*pods)
         return await self.phase(pods[-1], "Succeeded", "Failed")
 
-    async def running(self, *pods: Manifest) -> None:
+    async def running(self, *pods):
         await self.run(*pods)
         await self.phase(pods[-1], "Running")
 
-    async def restarted(self, pod: Manifest, count: int = 1) -> None:
+    async def restarted(self, pod, count=1):
         """Wait until the first container has been restarted this number of times."""
         await self.when(pod, lambda status: status["containerStatuses"][0]["restartCount"] >= count)
 
-    async def phase(self, pod: Manifest, *phases: str) -> Manifest:
+    async def phase(self, pod, *phases):
         return await self.when(pod, lambda status: status["phase"] in phases)
 
-    async def when(self, pod: Manifest, what: Callable[[Manifest], object]) -> Manifest:
-        def last() -> Manifest | None:
+    async def when(self, pod, what):
+        def last():
             statuses = self.reported.statuses.get(uid(pod), [])
             return statuses[-1] if statuses and what(statuses[-1]) else None
 
         return await wait_until(last, self.reported.statuses)
 
-    async def terminated(self, pod: Manifest, grace: float) -> Manifest:
+    async def terminated(self, pod, grace):
         await self.kubelet.terminate_pod(uid(pod), grace)
         await self.reported.wait_until_ended(uid(pod))
         return self.reported.statuses[uid(pod)][-1]
 
-    async def lines(self, pod: Manifest, container: str = "main", **request: Any) -> list[str]:
+    async def lines(self, pod, container="main", **request):
         wanted = LogRequest(container=container, **request)
         return [line.text async for line in self.kubelet.read_log(uid(pod), wanted)]
 
 
 @contextlib.asynccontextmanager
-async def node(root: Path, **options: Any) -> AsyncIterator[RunningNode]:
+async def node(root, **options):
     """Yield a node, and check at the end that no process of a pod remains."""
     found = RunningNode(root / "pods", **options)
     try:
@@ -103,7 +100,7 @@ async def node(root: Path, **options: Any) -> AsyncIterator[RunningNode]:
     assert marked(found.root) == []
 
 
-def marked(root: Path) -> list[int]:
+def marked(root):
     """Return the processes of pods below a directory."""
     uids = [path.name for path in root.iterdir()] if root.exists() else []
     found = []
@@ -114,27 +111,27 @@ def marked(root: Path) -> list[int]:
     return found
 
 
-def uid(pod: Manifest) -> str:
+def uid(pod):
     return pod["metadata"]["uid"]
 
 
-def shell(script: str, name: str = "main", **fields: Any) -> Manifest:
+def shell(script, name="main", **fields):
     """Build a container that runs a shell script. Each `$` is escaped."""
     return {"name": name, "image": "i", "command": ["sh", "-c", script.replace("$", "$$")], **fields}
 
 
-def python(script: str, name: str = "main", **fields: Any) -> Manifest:
+def python(script, name="main", **fields):
     return {"name": name, "image": "i", "command": [sys.executable, "-u", "-c", script], **fields}
 
 
-def pod(*containers: Manifest, policy: str = "Never", **spec: Any) -> Manifest:
+def pod(*containers, policy="Never", **spec):
     number = next(NUMBERS)
     metadata = {"name": f"p-{number}", "namespace": "a", "uid": f"{os.getpid()}-{number}"}
     defaults = {"nodeName": "node-1", "restartPolicy": policy, "terminationGracePeriodSeconds": 30}
     return {"metadata": metadata, "spec": {**defaults, "containers": list(containers), **spec}}
 
 
-def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Manifest:
+def replica(role, *containers, job="j", **spec):
     """Build the first pod of a replica role of a job."""
     found = pod(*containers, **spec)
     labels = {"job-name": job, "replica-type": role, "replica-index": "0"}
@@ -143,22 +140,22 @@ def replica(role: str, *containers: Manifest, job: str = "j", **spec: Any) -> Ma
     return found
 
 
-def get_terminated(status: Manifest, number: int = 0) -> Manifest:
+def get_terminated(status, number=0):
     return status["containerStatuses"][number]["state"]["terminated"]
 
 
-def waits(status: Manifest, number: int = 0) -> tuple[str, str]:
+def waits(status, number=0):
     waiting = status["containerStatuses"][number]["state"].get("waiting", {})
     return waiting.get("reason", ""), waiting.get("message", "")
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def shim_of(pid: int) -> int:
+def shim_of(pid):
     """Return the pid of the shim that started the first process of a container."""
     return psutil.Process(pid).ppid()

@@ -2,12 +2,10 @@
 """Tests of Python files as the source of a task: valid files, and errors for invalid ones."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from flyteidl.core.literals_pb2 import LiteralMap
-from flyteidl.core.tasks_pb2 import TaskTemplate
 from google.protobuf.json_format import ParseDict
 
 from backend_plugin.cli import python_file
@@ -41,7 +39,7 @@ def train(count: int, rates: list[float] = [0.5], name: str = "a") -> None: ...
 
 
 @pytest.fixture(autouse=True)
-def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def forgotten(tmp_path, monkeypatch):
     """Remove the modules that a test imported."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
@@ -52,36 +50,36 @@ def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
             del sys.modules[name]
 
 
-def file(name: str, text: str) -> Path:
+def file(name, text):
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
-def load(path: Path, task: str = "train") -> TaskTemplate:
+def load(path, task="train"):
     return python_file.load_task(path, task, image="i:1").template
 
 
-def test_output_of_a_task_file_is_redirected_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_task_file_is_redirected_to_stderr(capfd):
     load(file("printing.py", TASKS), "printing.train")
     out, err = capfd.readouterr()
     assert (out, sorted(err.split("\n"))) == ("", ["", "said by its child", "said by the file"])
 
 
-def test_task_is_found_by_its_variable_name() -> None:
+def test_task_is_found_by_its_variable_name():
     template = load(file("mapped.py", TASKS), "each")
     assert (template.type, "pyflyte-map-execute" in str(template)) == ("pytorch", True)
 
 
-def test_image_spec_is_replaced_and_not_built() -> None:
+def test_image_spec_is_replaced_and_not_built():
     spec = "from flytekit import ImageSpec\nSPEC = ImageSpec('built', packages=['nothing'])\n"
     tasks = TASKS.replace("task(task", "task(container_image=SPEC, task")
     (container,) = load(file("specified.py", spec + tasks)).k8s_pod.pod_spec["containers"]
     assert container["image"].rpartition("/")[2].startswith("built:")
 
 
-def test_module_of_a_package_is_imported_with_its_package() -> None:
+def test_module_of_a_package_is_imported_with_its_package():
     file("package/__init__.py", "")
     file("package/sizes.py", "WORKERS = 3")
     text = "from .sizes import WORKERS\n" + TASKS.replace("replicas=1", "replicas=WORKERS")
@@ -90,7 +88,7 @@ def test_module_of_a_package_is_imported_with_its_package() -> None:
     assert template.custom["workerReplicas"]["replicas"] == 3
 
 
-def test_modules_in_the_working_directory_can_be_imported() -> None:
+def test_modules_in_the_working_directory_can_be_imported():
     file("at_the_top.py", "")
     assert load(file("scripts/below.py", "import at_the_top\n" + TASKS)).id.name == "below.train"
 
@@ -117,12 +115,12 @@ def test_unusable_file_or_task_is_explained(name: str, text: str, task: str | No
     assert message in str(refused.value)
 
 
-def test_image_without_a_tag_is_explained() -> None:
+def test_image_without_a_tag_is_explained():
     with pytest.raises(UnusableInput, match="--image i: is not the name of an image; write its name and tag"):
         python_file.load_task(file("untagged.py", TASKS), "train", image="i")
 
 
-def test_inputs_are_encoded_by_their_types() -> None:
+def test_inputs_are_encoded_by_their_types():
     loaded = python_file.load_task(file("typed_inputs.py", TYPED), None, image="i:1")
     written = loaded.encode_inputs({"count": "2", "name": "3"})
     rates = written.literals["rates"].collection.literals
@@ -142,7 +140,7 @@ def test_input_of_another_type_is_reported_with_its_text_and_the_type(text: str,
     assert str(refused.value).endswith(expected)
 
 
-def test_all_invalid_inputs_are_reported_together() -> None:
+def test_all_invalid_inputs_are_reported_together():
     source = TYPED.replace('name: str = "a"', "*, name: str")
     loaded = python_file.load_task(file("typed_missing.py", source), None, image="i:1")
     with pytest.raises(UnusableInput) as refused:
@@ -153,7 +151,7 @@ def test_all_invalid_inputs_are_reported_together() -> None:
     ]
 
 
-def test_optional_input_needs_no_value() -> None:
+def test_optional_input_needs_no_value():
     source = "from flytekit import task\n@task\ndef train(seed: int | None = None) -> None: ...\n"
     loaded = python_file.load_task(file("typed_optional.py", source), None, image="i:1")
     assert loaded.encode_inputs({}).literals["seed"].scalar.union.value.scalar.HasField("none_type")

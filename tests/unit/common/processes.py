@@ -1,21 +1,18 @@
 """Helpers that start processes through a fork server and observe them."""
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from kfpytorch_common.forkserver.client import ChildSpec, Client, build_import_path
-from kfpytorch_common.forkserver.launch import ForkServer
 
 HERE = str(Path(__file__).parent)
 
 
-def alive(pid: int) -> bool:
+def alive(pid):
     """True if a process runs. A zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -23,14 +20,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-def eventually(true: Callable[[], bool], seconds: float) -> bool:
+def eventually(true, seconds):
     deadline = time.monotonic() + seconds
     while not (now := true()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return now
 
 
-def all_gone(*pids: int, within: float = 0.0) -> bool:
+def all_gone(*pids, within=0.0):
     return eventually(lambda: not any(alive(pid) for pid in pids), within)
 
 
@@ -44,14 +41,14 @@ class Child:
     out: IO[str]
     tells: IO[str]
 
-    def read_message(self) -> Any:
+    def read_message(self):
         """Return the next message of the process."""
         return json.loads(self.tells.readline())
 
-    def all_told(self) -> list[Any]:
+    def all_told(self):
         return [json.loads(line) for line in self.tells]
 
-    def code(self) -> int:
+    def code(self):
         [(number, code)] = self.client.wait_for_exits(8.0)
         assert number == self.number
         return code
@@ -60,13 +57,13 @@ class Child:
 class ForkCaller:
     """A client of a server, which closes the pipes of its children at the end."""
 
-    def __init__(self, server: ForkServer, ending: contextlib.ExitStack) -> None:
+    def __init__(self, server, ending):
         self.server = server
         self.client = server.client
         self._ending = ending
         ending.callback(server.stop)
 
-    def start(self, target: str, args: Any = None, *, env: Any = None, **options: Any) -> Child:
+    def start(self, target, args=None, *, env=None, **options):
         """Start `targets:TARGET`, and return it with its output and its messages."""
         out, out_end = os.pipe()
         tells, tells_end = os.pipe()

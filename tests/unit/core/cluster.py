@@ -3,23 +3,21 @@
 from datetime import datetime, timedelta, timezone
 
 from backend_plugin.core.judging.context import JudgingContext
-from backend_plugin.core.judging.verdict import Verdict
 from backend_plugin.core.object_readers import read_observed
-from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def at(seconds: float) -> str:
+def at(seconds):
     return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-def condition(kind: str, status: str = "True", *, since: float = 100, **more):
+def condition(kind, status="True", *, since=100, **more):
     return {"type": kind, "status": status, "lastTransitionTime": at(since), **more}
 
 
-def job(*conditions, workers: int = 1, started: float | None = 1, **policy):
+def job(*conditions, workers=1, started=1, **policy):
     roles = {"Master": {"replicas": 1}, "Worker": {"replicas": workers}}
     has_status = conditions or started is not None
     return {
@@ -40,13 +38,13 @@ SUCCEEDED = condition("Succeeded", reason="PyTorchJobSucceeded")
 RUNNING = condition("Running", since=6)
 
 
-def observe(job, *pods, **more) -> Observed:
+def observe(job, *pods, **more):
     return read_observed({"job": job, "pods": list(pods), **more})
 
 
-def verdict(job, *pods, now: float = 200, rules: JudgingContext | None = None, **more) -> Verdict:
+def verdict(job, *pods, now=200, rules=None, **more):
     return judge(observe(job, *pods, **more), rules or JudgingContext(), BEGAN + timedelta(seconds=now))
 
 
-def short(result: Verdict) -> tuple[str, str, str | None]:
+def short(result):
     return result.phase.value, result.reason, result.cause.value if result.cause else None

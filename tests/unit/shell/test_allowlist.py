@@ -1,11 +1,8 @@
 """Tests of the allowlist of namespaces and output prefixes."""
 
-from typing import Any
-
 import pytest
 from builders import a_run
 
-from backend_plugin.core.errors import Problem
 from backend_plugin.shell.allowlist import FLYTES, Allowlist
 from backend_plugin.shell.output_prefixes import DEFAULT, OutputPrefixes, PrefixNotAllowed, StoreLocation
 
@@ -15,7 +12,7 @@ LISTED = OutputPrefixes(
 )
 
 
-def refused(allowed: dict[str, Any], **run: Any) -> list[Problem]:
+def refused(allowed, **run):
     return [*Allowlist(prefixes=PREFIXES, **allowed).check_attempt(a_run(**run))]
 
 
@@ -50,14 +47,14 @@ def test_invalid_namespace_is_rejected_with_any_allowlist(namespace: str) -> Non
     assert (problem.field, problem.value) == ("task_execution_metadata.namespace", namespace)
 
 
-def test_rejection_of_a_prefix_names_no_listed_location_and_only_a_setting_that_can_allow_it() -> None:
+def test_rejection_of_a_prefix_names_no_listed_location_and_only_a_setting_that_can_allow_it():
     for prefix, can_be_allowed in (("http://a/f1", False), ("s3://a/../f1", False), ("s3://a/f1", True)):
         (problem,) = refused({}, output_prefix=prefix)
         assert (problem.field, "output-prefixes" in problem.remedy) == ("output_prefix", can_be_allowed)
         assert "private" not in problem.message + problem.remedy
 
 
-def test_both_namespace_rules_apply_and_a_project_is_no_pattern() -> None:
+def test_both_namespace_rules_apply_and_a_project_is_no_pattern():
     for project in ("*", "?roject", "[a-z]roject"):
         assert refused({"template": FLYTES}, project=project)
     given = {"template": FLYTES, "namespaces": ("team-*",)}
@@ -108,7 +105,7 @@ def test_other_prefix_is_rejected_in_each_spelling(prefix: str) -> None:
         LISTED.get_location(prefix)
 
 
-def test_default_prefixes_allow_any_bucket_but_no_file_and_no_host() -> None:
+def test_default_prefixes_allow_any_bucket_but_no_file_and_no_host():
     prefixes = OutputPrefixes()
     assert not any(prefixes.find_rejection_reason(f"{each.removesuffix('*')}bucket/a") for each in DEFAULT)
     assert prefixes.schemes == {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}

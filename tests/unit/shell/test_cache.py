@@ -2,18 +2,15 @@
 
 import json
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
-import pytest
 from builders import a_run
 
 from backend_plugin.core import names, task_annotation
 from backend_plugin.core.dialects.table import read_job
-from backend_plugin.core.job import Attempt, Deadlines
+from backend_plugin.core.job import Deadlines
 from backend_plugin.core.observed import Condition, Event, Job, Pod, PodGroup
 from backend_plugin.shell import queue_positions
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.cluster import ObjectName
 from backend_plugin.shell.queue_positions import QueuePositions
 
@@ -21,50 +18,50 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 RESERVED = Condition(type="QuotaReserved", true=True)
 
 
-def a_cache(*records: Any) -> Cache:
+def a_cache(*records):
     """Return a cache that received these records, all in one namespace."""
     cache = Cache(lambda: NOW)
     put(cache, *records)
     return cache
 
 
-def put(cache: Cache, *records: Any, namespace: str = "ns") -> None:
+def put(cache, *records, namespace="ns"):
     for record in records:
         cache.put_record(namespace, record)
 
 
-def drop(cache: Cache, kind: type, name: str, uid: str = "") -> None:
+def drop(cache, kind, name, uid=""):
     cache.drop_record(kind, ObjectName(namespace="ns", name=name, uid=uid))
 
 
-def relist(cache: Cache, kind: type, *records: Any) -> None:
+def relist(cache, kind, *records):
     cache.replace_records(kind, [("ns", record) for record in records])
 
 
-def a_pod(name: str, uid: str = "p", **fields: Any) -> Pod:
+def a_pod(name, uid="p", **fields):
     """Return a pod; the name of its job is the name without role and index."""
     return Pod(name=name, job_name=name.rsplit("-", 2)[0], uid=uid, **fields)
 
 
-def get_entry(cache: Cache, name: str = "j") -> CachedJob:
+def get_entry(cache, name="j"):
     entry = cache.get(("ns", name))
     assert entry is not None
     return entry
 
 
-def list_pods(cache: Cache, name: str = "j") -> list[str]:
+def list_pods(cache, name="j"):
     return [pod.name for pod in get_entry(cache, name).pods]
 
 
-def list_events(cache: Cache, name: str = "j") -> list[str]:
+def list_events(cache, name="j"):
     return [event.reason for event in get_entry(cache, name).events]
 
 
-def list_jobs(cache: Cache) -> list[str]:
+def list_jobs(cache):
     return [entry.name for entry in cache]
 
 
-def test_cache_is_ready_after_all_jobs_and_pods_were_listed() -> None:
+def test_cache_is_ready_after_all_jobs_and_pods_were_listed():
     cache = a_cache()
     relist(cache, Job, Job(name="j"))
     assert not cache.ready.is_set()
@@ -72,7 +69,7 @@ def test_cache_is_ready_after_all_jobs_and_pods_were_listed() -> None:
     assert cache.ready.is_set()
 
 
-def test_pods_and_events_are_assigned_to_their_jobs() -> None:
+def test_pods_and_events_are_assigned_to_their_jobs():
     cache = a_cache(Job(name="a-b", uid="1"), Job(name="a-b-worker-0", uid="2"), a_pod("a-b-worker-0"))
     put(cache, Event(reason="Failed", name="a-b-master-0"), Event(reason="Killing", name="nobody-s"))
     put(cache, Event(reason="NotReady", kind="PodGroup", name="pg-a-b-0a1b2c3d-0000-4000-8000-0123456789ab"))
@@ -81,7 +78,7 @@ def test_pods_and_events_are_assigned_to_their_jobs() -> None:
     assert (list_pods(cache, "a-b"), list_events(cache, "a-b")) == (["a-b-worker-0"], ["Failed", "NotReady"])
 
 
-def test_job_missing_from_a_list_is_unconfirmed_and_a_deleted_one_is_marked() -> None:
+def test_job_missing_from_a_list_is_unconfirmed_and_a_deleted_one_is_marked():
     cache = a_cache(*(Job(name=name, uid=name) for name in ("left out", "deleted", "there")))
     drop(cache, Job, "deleted", "another")
     assert get_entry(cache, "deleted").gone is None
@@ -91,16 +88,16 @@ def test_job_missing_from_a_list_is_unconfirmed_and_a_deleted_one_is_marked() ->
         assert (get_entry(cache, name).gone, get_entry(cache, name).unconfirmed) == expected
 
 
-def test_later_job_of_the_same_name_has_no_pods_of_the_earlier() -> None:
+def test_later_job_of_the_same_name_has_no_pods_of_the_earlier():
     cache = a_cache(Job(name="j", uid="1"), a_pod("j-worker-0", owners=("1",)), a_pod("j-worker-2"))
     # The pods of a later job may arrive before it.
     put(cache, a_pod("j-worker-1", owners=("2",)), Job(name="j", uid="2"))
     assert list_pods(cache) == ["j-worker-1"]
 
 
-def test_each_listener_receives_each_change_once() -> None:
+def test_each_listener_receives_each_change_once():
     cache = a_cache()
-    notified: list[tuple[str, int]] = []
+    notified = []
     stop = cache.listen(lambda entry: notified.append((entry.name, entry.version)))
     put(cache, Job(name="j", uid="1"), Job(name="j", uid="1"))
     relist(cache, Job, Job(name="j", uid="1"))
@@ -111,7 +108,7 @@ def test_each_listener_receives_each_change_once() -> None:
     assert notified == [("j", 1), ("j", 2), ("j", 3)]
 
 
-def test_number_of_missing_jobs_in_the_cache_is_limited() -> None:
+def test_number_of_missing_jobs_in_the_cache_is_limited():
     cache = a_cache(Job(name="there"))
     back = cache.add_missing_job(("ns", "back"), "s3://b")
     put(cache, Job(name="back"))
@@ -121,7 +118,7 @@ def test_number_of_missing_jobs_in_the_cache_is_limited() -> None:
     assert (back.gone, get_entry(cache, "there").gone, get_entry(cache, "back").gone) == (None, None, None)
 
 
-def outlived(count: int) -> Cache:
+def outlived(count):
     """Return a cache of jobs that were removed before their pods arrived."""
     cache = a_cache()
     for number in range(count):
@@ -132,7 +129,7 @@ def outlived(count: int) -> Cache:
     return cache
 
 
-def test_entry_of_a_deleted_job_is_removed_with_its_last_pod() -> None:
+def test_entry_of_a_deleted_job_is_removed_with_its_last_pod():
     cache = outlived(10)
     for role, left in (("master", 10), ("worker", 0)):
         for number in range(10):
@@ -140,7 +137,7 @@ def test_entry_of_a_deleted_job_is_removed_with_its_last_pod() -> None:
         assert len(cache) == left
 
 
-def test_entry_of_a_deleted_job_is_removed_if_no_list_has_its_pods() -> None:
+def test_entry_of_a_deleted_job_is_removed_if_no_list_has_its_pods():
     cache = outlived(3)
     put(cache, Event(reason="Killing", name="j0-worker-0"))
     relist(cache, Pod, a_pod("j1-worker-0"))
@@ -149,7 +146,7 @@ def test_entry_of_a_deleted_job_is_removed_if_no_list_has_its_pods() -> None:
     assert list_jobs(cache) == ["j1"]
 
 
-def test_job_received_after_its_pods_has_the_remaining_pods() -> None:
+def test_job_received_after_its_pods_has_the_remaining_pods():
     cache = a_cache(a_pod("a-master-0"), a_pod("b-master-0"))
     drop(cache, Pod, "a-master-0", "that of an earlier pod")
     drop(cache, Pod, "b-master-0", "p")
@@ -159,7 +156,7 @@ def test_job_received_after_its_pods_has_the_remaining_pods() -> None:
     assert list_jobs(cache) == ["a", "b"]
 
 
-def test_deleted_job_is_kept_without_its_pods() -> None:
+def test_deleted_job_is_kept_without_its_pods():
     cache = a_cache(Job(name="j", uid="1"), a_pod("j-master-0"))
     drop(cache, Job, "j", "1")
     drop(cache, Pod, "j-master-0", "p")
@@ -170,21 +167,21 @@ def test_deleted_job_is_kept_without_its_pods() -> None:
     assert cache.get(never.key) is never
 
 
-def test_preemption_survives_the_routine_events_of_a_large_job() -> None:
+def test_preemption_survives_the_routine_events_of_a_large_job():
     reasons = ("Preempted", "Killing", *["SuccessfulDeletePod", "SuccessfulCreatePod", "Started"] * 100)
     events = (Event(kind="Pod", name="j-worker-0", reason=reason) for reason in reasons)
     kept = list_events(a_cache(Job(name="j"), *events))
     assert (kept[0], len(kept), kept[-1]) == ("Preempted", 50, "Started")
 
 
-def test_events_of_a_job_are_limited() -> None:
+def test_events_of_a_job_are_limited():
     cache = a_cache(Job(name="j"), *(Event(reason=str(number), name="j") for number in range(200)))
     assert [int(reason) for reason in list_events(cache)] == [*range(150, 200)]
     cache.forget(get_entry(cache))
     assert len(cache) == 0
 
 
-def test_relist_removes_missing_objects_and_notifies_listeners() -> None:
+def test_relist_removes_missing_objects_and_notifies_listeners():
     cache = a_cache()
     for name in ("j", "k"):
         put(cache, Job(name=name), PodGroup(kind="PodGroup", name=name))
@@ -201,7 +198,7 @@ def test_relist_removes_missing_objects_and_notifies_listeners() -> None:
     assert (entry.accompanied, get_entry(cache, "k").accompanied) == (False, True)
 
 
-def test_relist_notifies_only_about_differences() -> None:
+def test_relist_notifies_only_about_differences():
     cache, notified = a_cache(), list[str]()
     pods = [a_pod(name) for name in ("a-worker-0", "a-worker-1", "b-worker-0")]
     relist(cache, Pod, *pods)
@@ -212,7 +209,7 @@ def test_relist_notifies_only_about_differences() -> None:
     assert notified == ["a"]
 
 
-def test_confirmation_of_a_missing_job_is_a_change() -> None:
+def test_confirmation_of_a_missing_job_is_a_change():
     cache = a_cache(Job(name="j"))
     relist(cache, Job)
     assert get_entry(cache).unconfirmed
@@ -223,7 +220,7 @@ def test_confirmation_of_a_missing_job_is_a_change() -> None:
     assert (get_entry(cache).gone, get_entry(cache).version) == (None, 5)
 
 
-def test_changed_pod_keeps_its_position() -> None:
+def test_changed_pod_keeps_its_position():
     cache = a_cache(*(a_pod(f"j-worker-{index}") for index in range(3)))
     first, _, last = get_entry(cache).pods
     changed = a_pod("j-worker-1", phase="Running")
@@ -232,7 +229,7 @@ def test_changed_pod_keeps_its_position() -> None:
     assert get_entry(cache).pods[0] is first
 
 
-def test_equal_parts_of_jobs_are_shared() -> None:
+def test_equal_parts_of_jobs_are_shared():
     cache = a_cache()
     for number in range(2):
         run = a_run(execution=f"f{number}", output_prefix=f"s3://b/f{number}/n0/data/0")
@@ -245,11 +242,11 @@ def test_equal_parts_of_jobs_are_shared() -> None:
     assert next(iter(one.job.annotations)) is next(iter(other.job.annotations))
 
 
-def attempt(number: int, node: str = "n0", namespace: str = "ns") -> Attempt:
+def attempt(number, node="n0", namespace="ns"):
     return a_run(output_prefix=f"s3://b/p-d-e-{node}/data/{number}", namespace=namespace, attempt=number)
 
 
-def job_of(run: Attempt, uid: str = "1") -> Job:
+def job_of(run, uid="1"):
     annotations = {
         task_annotation.ANNOTATION: task_annotation.encode(run, Deadlines(), {}),
         names.OUTPUT_PREFIX: run.output_prefix,
@@ -257,11 +254,11 @@ def job_of(run: Attempt, uid: str = "1") -> Job:
     return Job(name=f"j{run.attempt}", uid=uid, annotations=annotations)
 
 
-def list_attempts(cache: Cache, run: Attempt) -> list[str]:
+def list_attempts(cache, run):
     return [entry.name for entry in cache.get_attempts(run)]
 
 
-def test_attempts_of_a_flyte_node_are_found_by_any_of_them() -> None:
+def test_attempts_of_a_flyte_node_are_found_by_any_of_them():
     jobs = [job_of(attempt(number)) for number in range(2)]
     cache = a_cache(*jobs, *jobs, job_of(attempt(2, node="n1")), Job(name="nobodys"))
     put(cache, job_of(attempt(3, namespace="other")), namespace="other")
@@ -269,7 +266,7 @@ def test_attempts_of_a_flyte_node_are_found_by_any_of_them() -> None:
     assert list_attempts(cache, attempt(7, node="n2")) == []
 
 
-def test_forgotten_or_replaced_attempts_are_not_found() -> None:
+def test_forgotten_or_replaced_attempts_are_not_found():
     cache = a_cache(*(job_of(attempt(number)) for number in range(3)))
     cache.forget(get_entry(cache, "j0"))
     put(cache, Job(name="j1", uid="another"), job_of(attempt(2), uid="another"))
@@ -278,7 +275,7 @@ def test_forgotten_or_replaced_attempts_are_not_found() -> None:
     assert list_attempts(cache, attempt(7)) == []
 
 
-def test_events_of_placeholder_pods_are_assigned_to_the_job() -> None:
+def test_events_of_placeholder_pods_are_assigned_to_the_job():
     event = Event(reason="Informational", name="tg-j-worker-x")
     cache = a_cache(Job(name="j"), Pod(name=event.name, job_name="j", place="worker"), event)
     put(cache, event, namespace="elsewhere")
@@ -292,7 +289,7 @@ def test_events_of_placeholder_pods_are_assigned_to_the_job() -> None:
     assert list_events(cache) == ["Informational"] * 2
 
 
-def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:
+def test_only_the_deleted_object_of_several_with_one_name_is_removed():
     cache = a_cache(Job(name="j"), PodGroup(kind="Workload", api="kueue.x-k8s.io", name="j", uid="w"))
     for api, uid in (("scheduling.x-k8s.io", "a"), ("scheduling.volcano.sh", "b")):
         put(cache, PodGroup(kind="PodGroup", api=api, name="j", uid=uid))
@@ -305,13 +302,13 @@ def test_only_the_deleted_object_of_several_with_one_name_is_removed() -> None:
     assert get_entry(cache).pod_groups == ()
 
 
-def workload(uid: str, second: int = 0, *conditions: Condition, **fields: object) -> PodGroup:
+def workload(uid, second=0, *conditions, **fields):
     created = NOW + timedelta(seconds=second)
     given = {"name": uid, "uid": uid, "queue": "team", "created": created, "conditions": conditions}
     return PodGroup(kind="Workload", api="kueue.x-k8s.io", **{**given, **fields})  # type: ignore[arg-type]
 
 
-def standing(*groups: PodGroup) -> QueuePositions:
+def standing(*groups):
     found = QueuePositions()
     for group in groups:
         found.put_group("ns", group)
@@ -321,12 +318,12 @@ def standing(*groups: PodGroup) -> QueuePositions:
 OURS = workload("ours", 5)
 
 
-def test_jobs_with_higher_priority_or_earlier_creation_are_ahead() -> None:
+def test_jobs_with_higher_priority_or_earlier_creation_are_ahead():
     others = workload("early", 1), workload("late", 7), workload("low", 0, priority=-1)
     assert standing(OURS, workload("high", 9, priority=1), *others).with_position(OURS).ahead == 2
 
 
-def test_job_in_another_queue_or_already_admitted_is_not_ahead() -> None:
+def test_job_in_another_queue_or_already_admitted_is_not_ahead():
     others = workload("other queue", 1, queue="x"), workload("runs", 1, RESERVED), workload("early", 1)
     found = standing(OURS, *others)
     found.put_group("elsewhere", workload("early elsewhere", 1))
@@ -341,12 +338,12 @@ def test_job_in_another_queue_or_already_admitted_is_not_ahead() -> None:
     assert found.with_position(OURS).ahead is None
 
 
-def test_pod_group_without_a_kueue_queue_has_no_position() -> None:
+def test_pod_group_without_a_kueue_queue_has_no_position():
     group = PodGroup(kind="PodGroup", api="scheduling.volcano.sh", name="j", uid="g", queue="team")
     assert standing(group).with_position(group) == group
 
 
-def test_position_in_a_very_long_queue_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_in_a_very_long_queue_is_unknown(monkeypatch):
     # Fill the queue with two groups instead of ten thousand.
     monkeypatch.setattr(queue_positions, "_LONGEST", 2)
     found = standing(workload("a", 1), workload("b", 2), OURS)
@@ -354,7 +351,7 @@ def test_position_in_a_very_long_queue_is_unknown(monkeypatch: pytest.MonkeyPatc
     assert found.with_position(workload("b", 2)).ahead is None
 
 
-def test_job_has_a_queue_position_and_no_foreign_workloads() -> None:
+def test_job_has_a_queue_position_and_no_foreign_workloads():
     cache = a_cache(Job(name="j"), Job(name="theirs"))
     relist(cache, PodGroup, workload("u", 5, name="j"), workload("theirs", 1, foreign=True))
     entry = get_entry(cache)

@@ -1,10 +1,7 @@
 """gloo replaces nccl on machines without a GPU, only in calls of the user."""
 
 import contextlib
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +17,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def world(tmp_path, monkeypatch):
     """Yield the arguments of a process group with one rank, without the backend."""
     monkeypatch.setenv("RANK", "0")
     yield {"init_method": f"file://{tmp_path / 'store'}", "rank": 0, "world_size": 1}
@@ -28,7 +25,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         distributed.destroy_process_group()
 
 
-def devices() -> dict[str, str]:
+def devices():
     return dict(part.split(":") for part in str(distributed.get_backend_config()).split(","))
 
 
@@ -53,13 +50,13 @@ def test_other_backends_are_not_replaced(world, capsys, asked) -> None:
     assert (distributed.get_backend(), capsys.readouterr().err) == (asked, "")
 
 
-def test_positional_backend_is_replaced_and_the_device_id_dropped(world: dict[str, Any]) -> None:
+def test_positional_backend_is_replaced_and_the_device_id_dropped(world):
     with torch_adaptations.replace_nccl():
         distributed.init_process_group("nccl", **world, device_id=torch.device("cuda:0"))
     assert distributed.get_backend() == "gloo"
 
 
-def test_subgroup_uses_gloo_too(world: dict[str, Any]) -> None:
+def test_subgroup_uses_gloo_too(world):
     with torch_adaptations.replace_nccl():
         distributed.init_process_group("gloo", **world)
         groups = [
@@ -71,7 +68,7 @@ def test_subgroup_uses_gloo_too(world: dict[str, Any]) -> None:
         assert [distributed.get_backend(group) for group in groups] == ["gloo"] * 4
 
 
-def test_torch_functions_are_restored_afterwards() -> None:
+def test_torch_functions_are_restored_afterwards():
     places = [distributed, distributed.distributed_c10d]
     before = [(place.init_process_group, place.new_group) for place in places]
     with contextlib.suppress(KeyError), torch_adaptations.replace_nccl():
@@ -80,6 +77,6 @@ def test_torch_functions_are_restored_afterwards() -> None:
     assert [(place.init_process_group, place.new_group) for place in places] == before
 
 
-def test_error_of_torch_is_raised_unchanged(world: dict[str, Any]) -> None:
+def test_error_of_torch_is_raised_unchanged(world):
     with torch_adaptations.replace_nccl(), pytest.raises(TypeError, match="timedelta, got soon"):
         distributed.init_process_group("nccl", **world, timeout="soon")

@@ -6,14 +6,12 @@ The first line is from `list_jobs`, the second from `get_job`, and the third fro
 
 import json
 import sys
-from collections.abc import Sequence
 
 from kubeflow.common.types import KubernetesBackendConfig
 from kubeflow.trainer import TrainerClient
-from kubeflow.trainer.types.types import TrainJob
 
 
-def main(kubeconfig: str, namespace: str) -> None:
+def main(kubeconfig, namespace):
     client = TrainerClient(KubernetesBackendConfig(config_file=kubeconfig, namespace=namespace))
     listed = client.list_jobs()
     print_jobs(listed)
@@ -21,7 +19,7 @@ def main(kubeconfig: str, namespace: str) -> None:
     print_jobs([client.wait_for_job_status(job.name) for job in listed])
 
 
-def print_jobs(jobs: Sequence[TrainJob]) -> None:
+def print_jobs(jobs):
     """Print the status, the nodes, the runtime and the steps of each job."""
     shown = {
         job.name: {

@@ -2,8 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from builders import reject
@@ -18,14 +16,14 @@ SHOWN = "import tiny_one, sys; print(tiny_one.VERSION, tiny_one.__file__, *sys.a
 
 
 @pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def programs(tmp_path_factory):
     root = create_environment(tmp_path_factory.mktemp("image"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IMAGE_PROGRAMS", str(root / "bin"))
         yield
 
 
-def install(folder: Path, packages: list[str], *command: str) -> subprocess.CompletedProcess[str]:
+def install(folder, packages, *command):
     container = with_packages({"args": [*command]}, packages, "")
     variables = {
         **os.environ,

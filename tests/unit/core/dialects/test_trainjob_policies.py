@@ -31,7 +31,7 @@ def plan_policies(custom=trainjobs.REPLICAS, **options):
     return planned.job, jobset["failurePolicy"]["rules"], jobset["replicatedJobs"][0]["template"]["spec"]
 
 
-def reject_policies(custom=trainjobs.REPLICAS, **options) -> dict[str, str]:
+def reject_policies(custom=trainjobs.REPLICAS, **options):
     problems = reject(plan_policies, custom, **options)
     return {each.field.removeprefix("custom.kfpytorch.trainJob."): each.value for each in problems}
 
@@ -110,7 +110,7 @@ def test_error_files_of_other_nodes_are_ignored_after_a_success(kind, found):
     assert [each.worker.removesuffix("-aaaaa") for each in observed.error_files] == found
 
 
-def find_annotations(mode: str | None, gang=None, runtime: str | None = None):
+def find_annotations(mode, gang=None, runtime=None):
     """Return the annotations of the JobSet, of its Job and of its pods that set a topology."""
     topology = {"level": "rack", **({"mode": mode} if mode else {})}
     options = {"topology": topology, **({"runtime": runtime} if runtime else {})}
@@ -183,11 +183,11 @@ def plan_job(custom=trainjobs.REPLICAS, **part):
     return planned.job
 
 
-def reject_job(custom=trainjobs.REPLICAS, **part) -> dict[str, str]:
+def reject_job(custom=trainjobs.REPLICAS, **part):
     return {each.field: each.value for each in reject(plan_job, custom, **part)}
 
 
-def reject_options(**options) -> dict[str, str]:
+def reject_options(**options):
     custom = {**trainjobs.REPLICAS, "kfpytorch": {"trainJob": options}}
     return {each.field: each.value for each in reject(trainjobs.plan_train_job, custom)}
 
@@ -253,9 +253,7 @@ def test_sidecar_is_rejected_with_a_named_runtime():
     assert (problem.field, problem.value) == ("pod.spec.containers", '"side"')
 
 
-def find_reference_problems(
-    *found: Runtime, name: str = "torch", kind: str = "ClusterTrainingRuntime", sources=()
-) -> list[tuple[str, bool]]:
+def find_reference_problems(*found, name="torch", kind="ClusterTrainingRuntime", sources=()):
     """Return the value of each problem of a job with this runtime, and whether others are listed."""
     job = {
         "metadata": {"namespace": "ns"},
@@ -265,7 +263,7 @@ def find_reference_problems(
     return [(each.value, "other" in each.remedy) for each in problems]
 
 
-def build_runtime(name: str, role: str = "node", namespace: str = "", **fields) -> Runtime:
+def build_runtime(name, role="node", namespace="", **fields):
     kind = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"
     return Runtime(name=name, kind=kind, role=role, namespace=namespace, **fields)
 

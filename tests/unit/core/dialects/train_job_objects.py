@@ -8,10 +8,8 @@ from builders import a_run, a_template
 from backend_plugin.core import settings
 from backend_plugin.core.dialects.trainjob import options
 from backend_plugin.core.object_readers import read_observed
-from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.plan import Plan
-from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
+from backend_plugin.core.scheduling.capabilities import NOTHING
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 REPLICAS = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 2}}
@@ -21,18 +19,18 @@ ELASTIC = {
 }
 
 
-def at(seconds: float) -> str:
+def at(seconds):
     return (BEGAN + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
-def plan_train_job(custom, found: Capabilities = NOTHING, **fields) -> Plan:
+def plan_train_job(custom, found=NOTHING, **fields):
     """Plan a task on a platform with TrainJobs; `fields` are parts of the task, its run and settings."""
     ours = {"dialect": "trainjob", **fields.pop("ours", {})}
     run = a_run(**fields.pop("run", {}))
     return plan(a_template(custom, **fields), run, settings.read({"kfpytorch": ours}), (), found)
 
 
-def get_jobset(planned: Plan):
+def get_jobset(planned):
     (runtime,) = planned.prerequisites
     return runtime["spec"]["template"]["spec"]
 
@@ -41,7 +39,7 @@ def get_train_job_options(job):
     return json.loads(job["metadata"]["annotations"][options.ANNOTATION])
 
 
-def build_job(*conditions, nodes: int = 2, suspend: bool = False, **values):
+def build_job(*conditions, nodes=2, suspend=False, **values):
     """Build a TrainJob; `values` are its options in the annotation."""
     annotations = {options.ANNOTATION: options.encode(options.JobOptions(**values))} if values else {}
     metadata = {"name": "j", "namespace": "ns", "uid": "u", "creationTimestamp": at(0)}
@@ -54,11 +52,11 @@ def build_job(*conditions, nodes: int = 2, suspend: bool = False, **values):
     }
 
 
-def build_condition(kind: str, since: float = 100, **fields):
+def build_condition(kind, since=100, **fields):
     return {"type": kind, "status": "True", "lastTransitionTime": at(since), **fields}
 
 
-def build_pod(index: int, phase: str = "Pending", *, created: float = 1, attempt: int = 0, **state):
+def build_pod(index, phase="Pending", *, created=1, attempt=0, **state):
     """Build the pod of a node; `state` are `suffix`, `node`, `deleted`, and the state of its container."""
     labels = {
         "jobset.sigs.k8s.io/jobset-name": "j",
@@ -77,11 +75,11 @@ def build_pod(index: int, phase: str = "Pending", *, created: float = 1, attempt
     }
 
 
-def build_running(index: int, since: float = 5, **fields):
+def build_running(index, since=5, **fields):
     return build_pod(index, "Running", running={"startedAt": at(since)}, **fields)
 
 
-def build_ended(index: int, code: int = 0, finished: float = 90, **fields):
+def build_ended(index, code=0, finished=90, **fields):
     state = {"exitCode": code, "startedAt": at(5), "finishedAt": at(finished)}
     return build_pod(index, "Failed" if code else "Succeeded", terminated=state, **fields)
 
@@ -96,5 +94,5 @@ def build_workload(*conditions, **spec):
     }
 
 
-def observe(job, *pods, **more) -> Observed:
+def observe(job, *pods, **more):
     return read_observed({"job": job, "pods": [*pods], **more})
