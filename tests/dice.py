@@ -5,7 +5,6 @@ The environment is its execution, the platform settings and the PodTemplates.
 
 import copy
 import random
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 Json = dict[str, Any]
@@ -14,23 +13,23 @@ Json = dict[str, Any]
 class Dice(random.Random):
     """Random choices that are equal for equal seeds on every machine."""
 
-    def yes(self, share: float) -> bool:
+    def yes(self, share):
         """Return True with probability `share`."""
         return self.random() < share
 
-    def some(self, choices: Mapping[str, Sequence[Any]], share: float) -> Json:
+    def some(self, choices, share):
         """Return a value for some of the names."""
         return {name: self.pick(values) for name, values in choices.items() if self.yes(share)}
 
-    def keep(self, fields: Json, share: float) -> Json:
+    def keep(self, fields, share):
         """Return some of the fields that are not empty."""
         return {name: value for name, value in fields.items() if value and self.yes(share)}
 
-    def pick(self, values: Sequence[Any]) -> Any:
+    def pick(self, values):
         """Return a copy of one of the values, which the caller may modify."""
         return copy.deepcopy(self.choice(values))
 
-    def few(self, values: Sequence[Any], most: int) -> list[Any]:
+    def few(self, values, most):
         """Return at most `most` of the values, in their order."""
         chosen = sorted(self.sample(range(len(values)), self.randint(0, min(most, len(values)))))
         return [copy.deepcopy(values[index]) for index in chosen]
@@ -65,7 +64,7 @@ REQUIREMENTS: list[Json] = [
 REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
 
 
-def require_pools(*pools: str) -> Json:
+def require_pools(*pools):
     """Return a node affinity for nodes in one of the pools."""
     terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [each]}]} for each in pools]
     return {REQUIRED: {"nodeSelectorTerms": terms}}
@@ -138,7 +137,7 @@ LABELS: list[dict[str, str]] = [{}, {"team": "vision"}, {"team": "speech", "a.ex
 IMAGES = ["trainer:v1", "registry.example.com/team/trainer@sha256:0123", "localhost:5000/a/b:c"]
 
 
-def resources(dice: Dice, names: Mapping[str, Sequence[str]], share: float) -> Json:
+def resources(dice, names, share):
     """Return requests and limits for the given names, which differ in a tenth of the cases."""
     requests = dice.some(names, share)
     if dice.yes(0.1):
@@ -148,7 +147,7 @@ def resources(dice: Dice, names: Mapping[str, Sequence[str]], share: float) -> J
     return {kind: both[kind] for kind in kinds if requests or dice.yes(0.1)}
 
 
-def entries(amounts: Json) -> Json:
+def entries(amounts):
     """Return requests and limits in flyteidl's form."""
     return {
         kind: [{"name": name, "value": value} for name, value in values.items()]
@@ -156,7 +155,7 @@ def entries(amounts: Json) -> Json:
     }
 
 
-def labels_and_note(dice: Dice, note: str) -> Json:
+def labels_and_note(dice, note):
     """Return the metadata of a pod, with this annotation in half of the cases."""
     return {"labels": dice.pick(LABELS), "annotations": dice.pick([{}, {"note": note}])}
 
@@ -213,7 +212,7 @@ OURS: list[Json] = [
 ATTEMPT = ("mod-train-n0", "n0", "n0-0-dn3", "start", "a-very-long-node-name-of-a-dynamic-workflow-n12")
 
 
-def settings(dice: Dice) -> Json:
+def settings(dice):
     """Return a `plugins.k8s` section with no, few or many keys.
 
     Pod security checks are off, because Flyte's plugin accepts every pod.
@@ -223,7 +222,7 @@ def settings(dice: Dice) -> Json:
     return {**knobs, "kfpytorch": {**ours, "pod-security": {"mode": "off"}}}
 
 
-def metadata(dice: Dice) -> tuple[Json, str]:
+def metadata(dice):
     """Return the metadata of the task execution and its output prefix."""
     execution, node = f"f{dice.randrange(16**8):08x}", dice.pick(ATTEMPT)
     attempt, interruptible = dice.pick([0, 0, 1]), dice.yes(0.3)
@@ -239,7 +238,7 @@ def metadata(dice: Dice) -> tuple[Json, str]:
         **dice.pick(LABELS),
     }
     node_id = {"nodeId": node, "executionId": {"project": "p", "domain": "d", "name": execution}}
-    about: Json = {
+    about = {
         "taskExecutionId": {"taskId": {**TASK}, "nodeExecutionId": node_id, "retryAttempt": attempt},
         "namespace": NAMESPACE,
         "labels": labels,
@@ -257,9 +256,9 @@ def metadata(dice: Dice) -> tuple[Json, str]:
     return about, f"s3://b/metadata/propeller/p-d-{execution}/{node}/data/{attempt}"
 
 
-def template_container(dice: Dice, name: str) -> Json:
+def template_container(dice, name):
     """Return a container of a platform's PodTemplate. It has an image because Kubernetes requires one."""
-    written: Json = {"name": name, "image": dice.pick(IMAGES)}
+    written = {"name": name, "image": dice.pick(IMAGES)}
     fields = {
         "env": dice.few(ENVIRONMENT, 2),
         "volumeMounts": dice.few(MOUNTS, 1),
@@ -272,10 +271,10 @@ def template_container(dice: Dice, name: str) -> Json:
     return {**written, **dice.keep(fields, 0.3)}
 
 
-def pod_template(dice: Dice, name: str) -> Json:
+def pod_template(dice, name):
     """Return one PodTemplate with some of the container names that Flyte recognizes."""
     names = dice.few(["default", "primary", "logs", "trainer"], 3) or ["noop"]
-    spec: Json = {"containers": [template_container(dice, container) for container in names]}
+    spec = {"containers": [template_container(dice, container) for container in names]}
     if dice.yes(0.2):
         names = dice.few(["default-init", "primary-init", "init"], 2)
         spec["initContainers"] = [template_container(dice, container) for container in names]
@@ -304,6 +303,6 @@ def pod_template(dice: Dice, name: str) -> Json:
     }
 
 
-def pod_templates(dice: Dice) -> list[Json]:
+def pod_templates(dice):
     """Return the PodTemplates of the cluster. A task may name a template that is missing."""
     return [pod_template(dice, name) for name in ("gang", "plain") if dice.yes(0.85)]

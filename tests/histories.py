@@ -5,7 +5,6 @@ the old one, and suspension keeps `startTime`. Each history is a list of `Moment
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -14,11 +13,11 @@ BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LABEL = "training.kubeflow.org/"
 
 
-def moment(seconds: float) -> str:
+def moment(seconds):
     return (BEGAN + timedelta(seconds=seconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def a_condition(kind: str, status: str, reason: str, message: str, at: float) -> dict[str, str]:
+def a_condition(kind, status, reason, message, at):
     texts = {"type": kind, "status": status, "reason": reason, "message": message}
     return {**texts, "lastTransitionTime": moment(at)}
 
@@ -42,10 +41,10 @@ class HistoryPod:
     restarts: int = 0
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.job}-{self.role}-{self.index}"
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self):
         conditions = []
         if self.scheduled is not None:
             status, message, at = self.scheduled
@@ -54,7 +53,7 @@ class HistoryPod:
         if self.disrupted:
             conditions.append({"type": "DisruptionTarget", "status": "True", "reason": self.disrupted})
         labels = {"job-name": self.job, "replica-type": self.role, "replica-index": str(self.index)}
-        metadata: dict[str, Any] = {
+        metadata = {
             "name": self.name,
             "creationTimestamp": moment(self.created),
             "labels": {LABEL + key: value for key, value in labels.items()},
@@ -73,8 +72,8 @@ class HistoryPod:
             },
         }
 
-    def _container(self) -> dict[str, Any]:
-        status: dict[str, Any] = {"name": "pytorch", "image": "train:1", "restartCount": self.restarts}
+    def _container(self):
+        status = {"name": "pytorch", "image": "train:1", "restartCount": self.restarts}
         if self.ended is not None:
             code, reason, at = self.ended
             times = {"startedAt": moment(self.began or 0), "finishedAt": moment(at)}
@@ -116,7 +115,7 @@ class HistoryWorld:
     gone: bool = False
     blamed: set[str] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         dice = self.dice
         self.master = dice.random() < 0.6
         self.workers = dice.randint(0 if self.master else 1, 4)
@@ -125,18 +124,18 @@ class HistoryWorld:
         self.suspend = dice.random() < 0.25
 
     @property
-    def replicas(self) -> list[tuple[str, int]]:
+    def replicas(self):
         return [("master", 0)] * self.master + [("worker", index) for index in range(self.workers)]
 
     @property
-    def ended(self) -> str:
+    def ended(self):
         terminal = [each for each in ("Failed", "Succeeded") if self.says(each)]
         return next(iter(terminal), "gone" if self.gone else "")
 
-    def says(self, kind: str) -> bool:
+    def says(self, kind):
         return self.conditions.get(kind, {}).get("status") == "True"
 
-    def write(self, kind: str, status: str = "True", reason: str = "") -> None:
+    def write(self, kind, status="True", reason=""):
         if self.conditions.get(kind, {}).get("status") == status:
             return
         self.conditions.pop(kind, None)
@@ -148,7 +147,7 @@ class HistoryWorld:
 
     # ---- the operator
 
-    def reconcile(self) -> None:
+    def reconcile(self):
         if self.gone:
             return
         self.write("Created")
@@ -163,7 +162,7 @@ class HistoryWorld:
         else:
             self.reconcile_pods()
 
-    def reconcile_pods(self) -> None:
+    def reconcile_pods(self):
         if self.says("Suspended"):
             self.write("Suspended", "False", "PyTorchJobResumed")
             self.started = self.now
@@ -174,7 +173,7 @@ class HistoryWorld:
         if not self.replace_failed():
             self.look_for_the_end()
 
-    def replace_failed(self) -> bool:
+    def replace_failed(self):
         """Replace failed replicas, or return True if a failed replica ended the job."""
         for place in self.replicas:
             pod = self.pods[place]
@@ -187,20 +186,20 @@ class HistoryWorld:
                 self.write("Restarting")
         return False
 
-    def look_for_the_end(self) -> None:
+    def look_for_the_end(self):
         leaders = [self.pods["master", 0]] if self.master else list(self.pods.values())
         if all(pod.phase == "Succeeded" for pod in leaders):
             self.finish("Succeeded")
         elif any(pod.phase == "Running" and pod.deleted is None for pod in leaders):
             self.write("Running")
 
-    def finish(self, kind: str) -> None:
+    def finish(self, kind):
         self.write(kind)
         if self.says("Running"):
             self.conditions["Running"]["status"] = "False"
         self.completed = self.now
 
-    def clean_up(self) -> None:
+    def clean_up(self):
         phases = {"All": ("Pending", "Running", "Succeeded", "Failed"), "Running": ("Pending", "Running")}
         for pod in self.pods.values():
             if pod.deleted is None and pod.phase in phases.get(self.clean, ()):
@@ -208,7 +207,7 @@ class HistoryWorld:
 
     # ---- all other actors
 
-    def happen(self) -> None:
+    def happen(self):
         self.now += self.dice.randint(2, 40)
         living = [pod for pod in self.pods.values() if pod.deleted is None]
         pod = self.dice.choice(living) if living else None
@@ -221,24 +220,24 @@ class HistoryWorld:
             acts.append(self.expire)
         self.dice.choice(acts)()
 
-    def flip(self) -> None:
+    def flip(self):
         self.suspend = not self.suspend
         self.generation += 1
 
-    def expire(self) -> None:
+    def expire(self):
         self.gone = True
         self.pods.clear()
 
-    def reap(self) -> None:
+    def reap(self):
         self.pods = {place: pod for place, pod in self.pods.items() if pod.deleted is None}
 
-    def change_pod(self, pod: HistoryPod) -> None:
+    def change_pod(self, pod):
         if pod.phase == "Pending":
             self.change_pending_pod(pod)
         elif pod.phase == "Running":
             self.change_running_pod(pod)
 
-    def change_pending_pod(self, pod: HistoryPod) -> None:
+    def change_pending_pod(self, pod):
         if not pod.node and self.dice.random() < 0.4:
             message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: no."
             pod.scheduled = ("False", message, self.now)
@@ -249,7 +248,7 @@ class HistoryWorld:
         else:
             pod.phase, pod.began = "Running", self.now
 
-    def change_running_pod(self, pod: HistoryPod) -> None:
+    def change_running_pod(self, pod):
         end = self.dice.choice(["well", "well", "well", "user", "user", "oom", "evicted", "node", "drained"])
         if end == "well":
             pod.phase, pod.ended = "Succeeded", (0, "Completed", self.now)
@@ -264,7 +263,7 @@ class HistoryWorld:
         if end not in ("well", "user"):
             self.blamed.add("infra")
 
-    def fail(self, pod: HistoryPod) -> None:
+    def fail(self, pod):
         """Let the user's code raise an error, write an error file and end its worker."""
         self.blamed.add("user")
         name = self.dice.choice(("ValueError", "KeyError", "ImportError"))
@@ -282,7 +281,7 @@ class HistoryWorld:
         else:
             pod.phase, pod.ended = "Failed", (1, "Error", self.now)
 
-    def moment(self) -> Moment:
+    def moment(self):
         counts = {"Master": int(self.master), "Worker": self.workers}
         job = {
             "kind": "PyTorchJob",
@@ -318,7 +317,7 @@ class HistoryWorld:
         )
 
 
-def history(seed: int, steps: int = 60) -> Iterator[Moment]:
+def history(seed, steps=60):
     """Yield the moments of one job. Equal seeds give equal histories."""
     world = HistoryWorld(random.Random(seed))
     for _ in range(steps):

@@ -3,7 +3,6 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,10 +42,10 @@ class Unknown(NamedTuple):
     source: str
 
 
-def read_uses() -> tuple[list[Use], list[Unknown]]:
+def read_uses():
     """Return every use of `re` in the packages, and those that depend on local variables."""
-    uses: list[Use] = []
-    unknown: list[Unknown] = []
+    uses = []
+    unknown = []
     paths = sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py"))
     sources = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
     everywhere = _find_methods("\n".join(sources.values()))
@@ -65,15 +64,15 @@ def read_uses() -> tuple[list[Use], list[Unknown]]:
     return uses, unknown
 
 
-def _find_methods(source: str) -> dict[str, set[str]]:
+def _find_methods(source):
     """Return the methods of patterns that are called, by the name of the variable or the attribute."""
-    found: dict[str, set[str]] = {}
+    found = {}
     for name, method in _REFERENCE.findall(source):
         found.setdefault(name, set()).add(method)
     return found
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[Any, str]]:
+def _calls(tree):
     """Yield the calls of `re`, each with the name that its result is assigned to."""
     targets = {}
     nodes = list(ast.walk(tree))
@@ -88,7 +87,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[Any, str]]:
             yield node, targets.get(id(node), "")
 
 
-def _is_call_of_re(function: ast.expr) -> bool:
+def _is_call_of_re(function):
     return (
         isinstance(function, ast.Attribute)
         and isinstance(function.value, ast.Name)
@@ -97,7 +96,7 @@ def _is_call_of_re(function: ast.expr) -> bool:
     )
 
 
-def _evaluate(node: ast.Call, file: str) -> "re.Pattern[Any] | None":
+def _evaluate(node, file):
     module = importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     flags = [each.value for each in node.keywords if each.arg == "flags"]
     if node.func.attr == "compile":
@@ -116,13 +115,13 @@ class Recipe(NamedTuple):
     pump: str
     is_head_last: bool = False
 
-    def text(self, pattern: "re.Pattern[Any]", length: int) -> Any:
+    def text(self, pattern, length):
         many = (self.pump * (length // len(self.pump) + 1))[: length - len(self.head)]
         text = many + self.head if self.is_head_last else self.head + many
         return text if isinstance(pattern.pattern, str) else text.encode("utf-8", "replace")[:length]
 
 
-def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
+def recipes(pattern):
     """Return repetitions of each kind of character, and of texts that nearly match the pattern."""
     tree = parser.parse(pattern.pattern, pattern.flags)
     found = {Recipe("", run) for run in "aZ0 \t\n\r\x00\x1b.-_/:,;\"'=()[]{}$\\✗é\ud800"}
@@ -132,17 +131,17 @@ def recipes(pattern: "re.Pattern[Any]") -> list[Recipe]:
     return sorted(found)
 
 
-def _paths(tree: Any, *, least: bool) -> list[_Path]:
+def _paths(tree, *, least):
     """Return parts of matching texts, each part in each of its forms and the others in their first form."""
     choices = [_choices(name, value, least=least) for name, value in tree]
-    first: list[_Path] = [each[0] for each in choices]
+    first = [each[0] for each in choices]
     found = [first]
     for at, others in enumerate(choices):
         found += [[*first[:at], other, *first[at + 1 :]] for other in others[1:]]
     return [[part for parts in path for part in parts] for path in found][:_PATHS]
 
 
-def _choices(name: Any, value: Any, *, least: bool) -> list[_Path]:
+def _choices(name, value, *, least):
     if name in _CHARACTERS:
         return [[(_character(name, value), "")]]
     if "REPEAT" in str(name):
@@ -153,17 +152,17 @@ def _choices(name: Any, value: Any, *, least: bool) -> list[_Path]:
     return [path for each in inner for path in _paths(each, least=least)]
 
 
-def _repetitions(low: int, high: int, body: Any, *, least: bool) -> list[_Path]:
+def _repetitions(low, high, body, *, least):
     inner = _paths(body, least=least)
     text = "".join(part for part, _ in inner[0])
     if not text:
         return [[]]
     first = [(text * low, text)] if least else [(text, text)]
-    found: list[_Path] = [first, [(text * min(int(high), _LONG), text)]]
+    found = [first, [(text * min(int(high), _LONG), text)]]
     return found if len(body) == 1 and body[0][0] in _CHARACTERS else [*found, *inner]
 
 
-def _cuts(path: _Path) -> Iterator[tuple[str, str]]:
+def _cuts(path):
     """Yield each prefix of a path before a repetition, with the repeated text, and the complete path."""
     head = ""
     for text, pump in path:
@@ -176,7 +175,7 @@ def _cuts(path: _Path) -> Iterator[tuple[str, str]]:
         yield head, head
 
 
-def _character(name: Any, value: Any) -> str:
+def _character(name, value):
     if name is constants.LITERAL:
         return chr(value)
     if name is constants.ANY:

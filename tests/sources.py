@@ -1,10 +1,9 @@
 """Facts about Python source files."""
 
 import ast
-from pathlib import Path
 
 
-def list_imports(path: Path) -> set[str]:
+def list_imports(path):
     """Return the top-level packages that a file imports anywhere, including lazy imports."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):

@@ -1,6 +1,5 @@
 """A TrainJob and its TrainingRuntime, and changes of them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from builders import a_run, a_template
@@ -14,7 +13,7 @@ NAMESPACE = "trainer-requests"
 Manifest = dict[str, Any]
 
 
-def build_objects(nodes: int = 2) -> tuple[Manifest, Manifest]:
+def build_objects(nodes=2):
     custom = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": nodes - 1}}
     settings = read({"kfpytorch": {"dialect": "trainjob"}})
     planned = plan(a_template(custom), a_run(namespace=NAMESPACE), settings)
@@ -22,7 +21,7 @@ def build_objects(nodes: int = 2) -> tuple[Manifest, Manifest]:
     return {**planned.job}, {**runtime}
 
 
-def change_replicated_job(runtime: Mapping[str, Any], change: Manifest) -> Manifest:
+def change_replicated_job(runtime, change):
     """Return a runtime whose replicated job is changed by a merge patch."""
     (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     jobs = [merge_patch(replicated, change)]

@@ -1,10 +1,9 @@
 """Random changes of JSON values."""
 
-import random
 from copy import deepcopy
 
 
-def mutate(tree, dice: random.Random, odd) -> None:
+def mutate(tree, dice, odd):
     """Replace a part of the value with another part or an odd value, or remove it."""
     places = [(tree, key) for key in tree]
     for holder, key in places:

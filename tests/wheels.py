@@ -3,11 +3,10 @@
 import sysconfig
 import venv
 from importlib.util import find_spec
-from pathlib import Path
 from zipfile import ZipFile
 
 
-def build_wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
+def build_wheel(folder, name, version, *requires):
     """Write the wheel of a package whose only module has a constant `VERSION`, and return its path."""
     info = f"{name}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -24,7 +23,7 @@ def build_wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
     return wheel
 
 
-def create_environment(folder: Path) -> Path:
+def create_environment(folder):
     """Create an environment with pip and the packages of this one, which may lack pip; return its path."""
     venv.create(folder, with_pip=find_spec("pip") is None)
     (packages,) = folder.glob("lib/python*/site-packages")

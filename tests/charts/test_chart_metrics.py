@@ -1,14 +1,13 @@
 """The dashboard and the alerts of the chart use the metrics of the server, in valid PromQL."""
 
 import re
-from collections.abc import Iterator
 
 import chart_files
 import promql_parser
 import pytest
 from chart_files import ROOT
 from prometheus_client import Histogram
-from promql_parser import AggregateExpr, Expr, VectorSelector
+from promql_parser import AggregateExpr, VectorSelector
 from server_metrics import get_exported_name, list_metrics
 
 from backend_plugin.core.dialects.table import DIALECTS
@@ -20,9 +19,9 @@ OF_THE_TARGET = {"job", "namespace", "pod"}
 PAGE = ROOT / "docs/how-to/respond-to-alerts.md"
 
 
-def series() -> dict[str, set[str]]:
+def series():
     """Return the labels of each time series that the server and Prometheus have, by name."""
-    found: dict[str, set[str]] = {
+    found = {
         "up": set(),
         "process_resident_memory_bytes": set(),
         "process_cpu_seconds_total": set(),
@@ -39,7 +38,7 @@ def series() -> dict[str, set[str]]:
 SERIES = series()
 
 
-def expressions() -> Iterator[str]:
+def expressions():
     """Yield all expressions, with their variables replaced as Grafana and the template do."""
     for panel in PANELS:
         for target in panel["targets"]:
@@ -47,12 +46,12 @@ def expressions() -> Iterator[str]:
     yield from map(rendered, ALERTS)
 
 
-def rendered(rule: dict[str, str]) -> str:
+def rendered(rule):
     return rule["expr"].replace("SELECTOR", 'job="a-metrics", namespace="a"').replace("WAITING", "60")
 
 
-def nodes(expression: Expr) -> list[Expr]:
-    found: list[Expr] = []
+def nodes(expression):
+    found = []
     promql_parser.walk(expression, found.append)
     return found
 
@@ -71,13 +70,13 @@ def test_each_expression_uses_existing_metrics_and_labels(expression: str) -> No
             assert {*each.modifier.labels} <= labels
 
 
-def test_dashboard_shows_all_metrics() -> None:
+def test_dashboard_shows_all_metrics():
     shown = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
     names = {metric._name for metric in list_metrics()}
     assert {name for name in names if not re.search(rf"\b{name}(_total|_bucket)?{{", shown)} == set()
 
 
-def test_legends_use_labels_that_the_expression_keeps() -> None:
+def test_legends_use_labels_that_the_expression_keeps():
     for panel in PANELS:
         for target in panel["targets"]:
             outer = promql_parser.parse(target["expr"].replace("$__rate_interval", "4m"))
@@ -85,7 +84,7 @@ def test_legends_use_labels_that_the_expression_keeps() -> None:
             assert kept is None or {*re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))} <= kept, target
 
 
-def test_each_panel_has_a_unique_position_and_id() -> None:
+def test_each_panel_has_a_unique_position_and_id():
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}) == len(PANELS)
 
@@ -101,7 +100,7 @@ def test_each_alert_is_explained_in_its_section(rule: dict[str, str]) -> None:
     assert {*re.findall(r"\$labels\.(\w+)", annotations["description"])} <= set().union(*grouped)
 
 
-def test_stale_watch_alert_selects_pods_and_all_kinds_of_jobs() -> None:
+def test_stale_watch_alert_selects_pods_and_all_kinds_of_jobs():
     rule = next(each for each in ALERTS if each["alert"] == "KfpytorchWatchStale")
     [kinds] = re.findall(r'kind=~"([^"]+)"', rule["expr"])
     jobs = [f"{each.resource.plural}.{each.resource.group}" for each in DIALECTS.values()]
@@ -109,13 +108,13 @@ def test_stale_watch_alert_selects_pods_and_all_kinds_of_jobs() -> None:
     assert not re.fullmatch(kinds, "events")
 
 
-def test_default_runbook_page_lists_the_alerts_with_their_severity() -> None:
+def test_default_runbook_page_lists_the_alerts_with_their_severity():
     assert ROOT / chart_files.read("values.yaml")["metrics"]["prometheusRule"]["runbooks"] == PAGE
     rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
     assert rows == [(rule["alert"], rule["alert"].lower(), rule["labels"]["severity"]) for rule in ALERTS]
 
 
-def test_metric_names_follow_the_conventions() -> None:
+def test_metric_names_follow_the_conventions():
     for part in list_metrics():
         if isinstance(part, Histogram):
             assert part._name.endswith("_seconds")

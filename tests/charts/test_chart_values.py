@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from typing import Any
 
 import chart_files
 import chart_rules
@@ -27,26 +26,26 @@ GANGS = chart_files.read("files/gangs.yaml")
 UNDERSTOOD = {"schedulerName": SCHEDULER_NAME, "queue": QUEUE, "scheduleTimeout": TIMEOUT}
 
 
-def updated(path: Any, text: str) -> bool:
+def updated(path, text):
     """True if a file has this text. With UPDATE set, write the text first."""
     if os.environ.get("UPDATE"):
         path.write_text(text)
     return bool(path.read_text() == text)
 
 
-def test_page_lists_each_chart_value() -> None:
+def test_page_lists_each_chart_value():
     page = PAGE.read_text()
     before, after = page.partition(BEGUN)[0], page.partition(ENDED)[2]
     assert updated(PAGE, f"{before}{BEGUN}\n{chart_files.table()}\n{ENDED}{after}"), "UPDATE=1 writes it"
 
 
-def test_each_value_is_in_the_schema_and_described() -> None:
+def test_each_value_is_in_the_schema_and_described():
     paths = {path for path, _ in chart_files.leaves(SCHEMA_OF)} - {"global"}
     assert set(chart_files.descriptions()) == paths
 
 
-def test_schema_rejects_additional_properties() -> None:
-    def closed(part: Any) -> bool:
+def test_schema_rejects_additional_properties():
+    def closed(part):
         inner = [*part.get("properties", {}).values()]
         return (not inner or part.get("additionalProperties") is False) and all(map(closed, inner))
 
@@ -54,18 +53,18 @@ def test_schema_rejects_additional_properties() -> None:
     assert all(map(closed, SCHEMA_OF["$defs"].values()))
 
 
-def test_values_schema_file_is_generated_with_required_values() -> None:
+def test_values_schema_file_is_generated_with_required_values():
     values = chart_files.demanding(SCHEMA_OF, chart_files.read("values.yaml"))
     schema = {**values, "$defs": chart_files.definitions()}
     assert updated(SCHEMA, json.dumps(schema, indent=2) + "\n"), "UPDATE=1 writes it"
 
 
-def test_generated_rules_match_the_tables() -> None:
+def test_generated_rules_match_the_tables():
     assert updated(chart_rules.FILE, chart_rules.build_file()), "UPDATE=1 writes it"
 
 
-def test_gang_schedulers_of_the_chart_match_the_server() -> None:
-    def describe_adapter(name: str) -> Any:
+def test_gang_schedulers_of_the_chart_match_the_server():
+    def describe_adapter(name):
         adapters = ADAPTERS[name]
         (adapter, *_) = adapters.values()
         understood = [key for key, its in UNDERSTOOD.items() if its in adapter.understands]
@@ -89,19 +88,19 @@ def test_gang_schedulers_of_the_chart_match_the_server() -> None:
     assert set(SCHEMA_OF["properties"]["gang"]["properties"]["scheduler"]["enum"]) == {*GANGS}
 
 
-def test_each_gang_setting_has_a_chart_value() -> None:
+def test_each_gang_setting_has_a_chart_value():
     values = SCHEMA_OF["properties"]["gang"]["properties"]
     assert {re.sub("([A-Z])", r"-\1", name).lower() for name in values} == {*loader._GANG}
 
 
-def test_chart_version_matches_the_package() -> None:
+def test_chart_version_matches_the_package():
     (version,) = re.findall(r'^    version="(.+)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
     chart = chart_files.read("Chart.yaml")
     assert chart["appVersion"] == version
     assert chart["version"].replace("-", ".").replace("dev.", "dev") == version
 
 
-def test_chart_rules_match_the_table_of_the_page() -> None:
+def test_chart_rules_match_the_table_of_the_page():
     page = (ROOT / "docs/how-to/run-the-connector.md").read_text()
     rows = re.findall(r"^\| (core|`[a-z.].*?) \| (`[a-z/`, ]+) \| ([a-z, ]+)", page, re.MULTILINE)
     listed = []
@@ -117,7 +116,7 @@ def test_chart_rules_match_the_table_of_the_page() -> None:
     assert chart_files.permissions(listed) == chart_files.permissions([*parts, *rules["groups"].values()])
 
 
-def test_watched_kinds_have_list_and_watch_rules() -> None:
+def test_watched_kinds_have_list_and_watch_rules():
     followed = {
         (kind.resource.group, kind.resource.plural, verb) for kind in KINDS for verb in ("list", "watch")
     }
@@ -156,7 +155,7 @@ SECRETS = ("", "secrets", "list")
 SCHEDULERS = ("kueue", "volcano", "kai")
 
 
-def test_chart_rules_of_the_doctor_match_its_requests() -> None:
+def test_chart_rules_of_the_doctor_match_its_requests():
     rows = [
         *queries.build_base_queries("team", "flyte", "flyte"),
         *(row for scheduler in SCHEDULERS for row in queries.build_gang_queries(scheduler, "team")),

@@ -6,12 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from backend_plugin.cli.commands import kfpytorch
 from backend_plugin.embedded.state_lock import acquire_lock
@@ -25,25 +23,25 @@ KUBECONFIG = {
 
 
 @pytest.fixture(autouse=True)
-def clear_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clear_environment(monkeypatch, tmp_path):
     for name in os.environ:
         if name.startswith(("KFPYTORCH_", "OTEL_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def check(*arguments: str, env: dict[str, str] | None = None) -> Result:
+def check(*arguments, env=None):
     return CliRunner().invoke(kfpytorch, ["serve", "--check", "--port", "0", *arguments], env=env)
 
 
-def as_json(*arguments: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+def as_json(*arguments, env=None):
     result = check(*arguments, "-o", "json", env=env)
-    report: dict[str, Any] = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert report["ok"] is (result.exit_code == 0)
     return report
 
 
-def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
+def test_each_server_setting_is_shown_with_its_source(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text(
         yaml.safe_dump({"server": {"drain-timeout": "5s"}, "plugins": {"k8s": {"scheduler-name": "s"}}})
@@ -58,7 +56,7 @@ def test_each_server_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     assert values["embedded.cpus"] == (None, "default")
 
 
-def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
+def test_each_platform_setting_is_shown_with_its_source(tmp_path):
     gang = {"scheduler": "kueue", "by-project": {"vision/production": {"queue": "vision"}}}
     k8s = {"default-cpus": "500m", "pod-pending-timeout": "5m", "kfpytorch": {"gang": gang}}
     file = tmp_path / "s.yaml"
@@ -77,7 +75,7 @@ def test_each_platform_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     assert values["kfpytorch.training-env"]["value"] == {"NCCL_DEBUG": "WARN"}
 
 
-def test_text_output_has_one_setting_per_line() -> None:
+def test_text_output_has_one_setting_per_line():
     result = check("--memory", "1024Mi", "--images", "a=/v")
     assert result.exit_code == 0
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if len(line.split()) > 1)
@@ -88,7 +86,7 @@ def test_text_output_has_one_setting_per_line() -> None:
     assert lines["plugins.k8s.default-cpus"] == "1  (default)"
 
 
-def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Path) -> None:
+def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump({"server": {"hots": 1}, "plugins": {"k8s": {"scheduler-nam": "s"}}}))
     result = check("-s", str(file), "--nodes", "0")
@@ -100,7 +98,7 @@ def test_problems_of_file_sections_and_flags_are_reported_together(tmp_path: Pat
     assert fields == ["server.hots", "scheduler-nam"]
 
 
-def test_files_directories_and_ports_of_settings_are_checked(tmp_path: Path) -> None:
+def test_files_directories_and_ports_of_settings_are_checked(tmp_path):
     (tmp_path / "file").write_text("x y")
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
         port, metrics_port = (str(each.getsockname()[1]) for each in (taken, other))
@@ -130,7 +128,7 @@ def test_device_file_is_rejected_and_not_read(key: str, flags: list[str]) -> Non
     assert (problem["field"], problem["message"]) == (f"server.{key}", "/dev/zero: is not a regular file")
 
 
-def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) -> None:
+def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path):
     result = check("-s", "/dev/zero")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "settings /dev/zero: is larger than the limit of 16,777,216 bytes" in result.stderr
@@ -139,7 +137,7 @@ def test_settings_size_is_limited_and_pod_templates_are_checked(tmp_path: Path) 
     assert "contains list instead of an object" in problem["message"]
 
 
-def test_closed_output_pipe_ends_the_check_quietly() -> None:
+def test_closed_output_pipe_ends_the_check_quietly():
     reader, writer = os.pipe()
     os.close(reader)
     program = "import sys; from backend_plugin.cli.commands import kfpytorch; kfpytorch(sys.argv[1:])"
@@ -149,13 +147,13 @@ def test_closed_output_pipe_ends_the_check_quietly() -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
-def test_unsupported_trace_protocol_is_reported() -> None:
+def test_unsupported_trace_protocol_is_reported():
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     (problem,) = as_json(env=env)["problems"]
     assert problem["message"].startswith("traces are sent by grpc only, not by http/json")
 
 
-def test_state_directory_of_a_running_server_is_reported(tmp_path: Path) -> None:
+def test_state_directory_of_a_running_server_is_reported(tmp_path):
     with acquire_lock(tmp_path / "state/kfpytorch"):
         (problem,) = as_json()["problems"]
         message = f"is in use by process {os.getpid()}"
@@ -163,7 +161,7 @@ def test_state_directory_of_a_running_server_is_reported(tmp_path: Path) -> None
     assert as_json()["ok"]
 
 
-def test_missing_kubeconfig_or_context_is_reported(tmp_path: Path) -> None:
+def test_missing_kubeconfig_or_context_is_reported(tmp_path):
     file = tmp_path / "config"
     options = ("--cluster", "kubernetes", "--kubeconfig", str(file))
     result = check(*options)

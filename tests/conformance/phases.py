@@ -4,10 +4,9 @@ docs/reference/differences-from-the-go-plugin.md contains the same entries, with
 The first entry that matches explains a difference.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from dice import Json
@@ -28,7 +27,7 @@ FAILURES = ("FAILED", "RETRYABLE_FAILED")
 BEFORE = ("WAITING_FOR_RESOURCES", "INITIALIZING")
 
 
-def cases() -> Iterator[Json]:
+def cases():
     """Yield requests of ``explain --batch`` with a job: golden verdicts, and moments of random histories."""
     for path in sorted(VERDICTS.glob("*/*.yaml")):
         request = yaml.safe_load(path.read_text())["request"]
@@ -47,31 +46,31 @@ class GoPhase:
     ours: Json
 
     @property
-    def phase(self) -> str:
+    def phase(self):
         return self.ours["phase"]
 
     @property
-    def true(self) -> set[str]:
+    def true(self):
         return {each["type"] for each in self.conditions if each["status"] == "True"}
 
     @property
-    def conditions(self) -> list[Json]:
+    def conditions(self):
         return self.case["job"].get("status", {}).get("conditions") or []
 
     @property
-    def has_run(self) -> bool:
+    def has_run(self):
         """True if the operator set the condition Running or Restarting."""
         return any(each["type"] in ("Running", "Restarting") for each in self.conditions)
 
     @property
-    def has_ended(self) -> bool:
+    def has_ended(self):
         return bool(self.true & {"Succeeded", "Failed"})
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.case['id']}: theirs {self.theirs}, ours {self.ours}"
 
 
-def differs(case: Json, answer: Mapping[str, Any]) -> Iterator[GoPhase]:
+def differs(case, answer):
     theirs = answer["phase"]["phase"] if "phase" in answer else answer["error"]["message"]
     phase = GoPhase(case, theirs, dict(explain.judge_request(case)))
     if SAME.get(theirs) != phase.phase:
@@ -99,5 +98,5 @@ DIFFERENCES: dict[str, Callable[[GoPhase], bool]] = {
 }
 
 
-def explanation(phase: GoPhase) -> str | None:
+def explanation(phase):
     return next((name for name, applies in DIFFERENCES.items() if applies(phase)), None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -19,25 +19,24 @@ from backend_plugin.shell.cluster import (
     AlreadyExists,
     ClusterUnavailable,
     LogLine,
-    LogRequest,
     ObjectName,
     Sink,
     VersionConflict,
 )
 
 
-def ago(seconds: float) -> str:
+def ago(seconds):
     moment = datetime.now(timezone.utc) - timedelta(seconds=seconds)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def build_set_event() -> asyncio.Event:
+def build_set_event():
     event = asyncio.Event()
     event.set()
     return event
 
 
-def format_time(seconds: float) -> str:
+def format_time(seconds):
     """Return the time so many seconds after a fixed one."""
     return f"2026-01-01T00:{int(seconds) // 60:02}:{seconds % 60:06.3f}Z"
 
@@ -76,7 +75,7 @@ class ScriptedCluster:
 
     # ---- changes by tests
 
-    def apply(self, manifest: Any) -> Any:
+    def apply(self, manifest):
         """Store an object, as the operator, a kubelet or a user does."""
         metadata = {
             "uid": f"uid-{next(self._numbers)}",
@@ -90,45 +89,45 @@ class ScriptedCluster:
         self._publish(stored)
         return stored
 
-    def _owned(self, manifest: Any) -> Any:
+    def _owned(self, manifest):
         """Return the owner reference that the operator writes to a replica; a test may write another one."""
         name = manifest["metadata"].get("labels", {}).get(LABEL)
         job = self.objects.get(("PyTorchJob", manifest["metadata"]["namespace"], name))
         owners = [{"kind": "PyTorchJob", "name": name, "uid": job["metadata"]["uid"]}] if job else []
         return {"ownerReferences": owners} if manifest["kind"] == "Pod" and owners else {}
 
-    def status(self, name: str, status: Any) -> None:
+    def status(self, name, status):
         (stored,) = (each for key, each in self.objects.items() if key[0] == "PyTorchJob" and key[2] == name)
         self.apply({**stored, "status": status})
 
-    def write(self, pod: str, seconds: float, text: str) -> None:
+    def write(self, pod, seconds, text):
         self.written.setdefault(pod, []).append(LogLine(time=format_time(seconds), text=text))
 
-    def remove(self, kind: str, namespace: str, name: str) -> None:
+    def remove(self, kind, namespace, name):
         if self.objects.pop((kind, namespace, name), None) is not None:
             gone = ObjectName(namespace=namespace, name=name)
             self._notify(lambda sink: sink.drop_record({"PyTorchJob": Job, "Pod": Pod}[kind], gone))
 
-    def relist(self) -> None:
+    def relist(self):
         for sink in self._sinks:
             self._list(sink)
 
-    def _publish(self, stored: Any) -> None:
+    def _publish(self, stored):
         namespace, read = stored["metadata"]["namespace"], _READERS[stored["kind"]]
         self._notify(lambda sink: sink.put_record(namespace, read(stored)))
 
-    def _notify(self, change: Callable[[Sink], None]) -> None:
+    def _notify(self, change):
         if self.deaf:
             return
         for sink in self._sinks:
             change(sink)
 
-    def _list(self, sink: Sink) -> None:
+    def _list(self, sink):
         for kind, record in (("PyTorchJob", Job), ("Pod", Pod), ("Event", Event), ("PodGroup", PodGroup)):
             found = [(key[1], _READERS[kind](each)) for key, each in self.objects.items() if key[0] == kind]
             sink.replace_records(record, found)
 
-    async def _record_call(self, what: str) -> None:
+    async def _record_call(self, what):
         self.calls.append(what)
         await self.slow.wait()
         if self.away:
@@ -136,56 +135,56 @@ class ScriptedCluster:
 
     # ---- requests of the server
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest):
         await self._record_call("create")
         if self.refusal is not None:
             raise self.refusal
-        job: Any = manifest
+        job = manifest
         if (job["kind"], job["metadata"]["namespace"], job["metadata"]["name"]) in self.objects:
             raise AlreadyExists(job["metadata"]["name"])
         made = self.apply(job)
         await self.late.wait()
         return made
 
-    def _find(self, kind: str, name: ObjectName) -> Any:
+    def _find(self, kind, name):
         stored = self.objects.get((kind, name.namespace, name.name))
         return stored if stored is not None and name.uid in (None, stored["metadata"]["uid"]) else None
 
-    async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:
+    async def get(self, name, *, awaited=True):
         await self._record_call("get")
-        found: Manifest | None = self._find("PyTorchJob", name)
+        found = self._find("PyTorchJob", name)
         await self.late.wait()
         return found
 
-    async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
+    async def list_pods(self, job):
         await self._record_call("pods")
         there = [each for key, each in self.objects.items() if key[:2] == ("Pod", job.namespace)]
         found = [read_pod(each) for each in there if each["metadata"]["labels"].get(LABEL) == job.name]
         await self.late.wait()
         return None if self.blind else found
 
-    async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
+    async def patch(self, name, patch, *, awaited=False):
         self.awaited += ["patch"] if awaited else []
         await self._record_call("patch")
         stored = self._find("PyTorchJob", name)
         if stored is not None:
-            patched: Any = merge_patch(stored, patch)
+            patched = merge_patch(stored, patch)
             if patched["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"]:
                 raise VersionConflict("the object has been modified")
             self.apply(patched)
 
-    async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
+    async def delete(self, name, *, awaited=False):
         self.awaited += ["delete"] if awaited else []
         await self._record_call("delete")
         if self._find("PyTorchJob", name) is not None:
             self.remove("PyTorchJob", name.namespace, name.name)
 
-    async def delete_pod(self, name: ObjectName) -> None:
+    async def delete_pod(self, name):
         await self._record_call(f"delete_pod {name.name}")
         if self._find("Pod", name) is not None:
             self.remove("Pod", name.namespace, name.name)
 
-    async def stop_pod(self, name: ObjectName) -> None:
+    async def stop_pod(self, name):
         await self._record_call(f"stop_pod {name.name}")
         if self.may_not_stop is not None:
             raise self.may_not_stop
@@ -193,29 +192,29 @@ class ScriptedCluster:
         if pod is not None:
             self.apply({**pod, "status": {**pod["status"], "phase": "Failed", "reason": "DeadlineExceeded"}})
 
-    async def list_prerequisites(self) -> Sequence[Manifest]:
+    async def list_prerequisites(self):
         return ()
 
-    async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
+    async def list_foreign_jobs(self, name=""):
         await self._record_call("list_foreign_jobs")
         return [each for each in self.foreign if name in ("", each.name)]
 
-    async def list_runtimes(self) -> Sequence[Runtime]:
+    async def list_runtimes(self):
         await self._record_call("list_runtimes")
         return self.runtimes
 
-    async def record_event(self, event: Manifest) -> None:
+    async def record_event(self, event):
         await self._record_call("record")
         self.apply(event)
 
-    async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
+    async def find_owner(self, namespace, execution):
         return self.owners.get((namespace, execution))
 
-    async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
+    async def list_pod_templates(self, namespaces, name):
         await self._record_call("pod_templates")
         return [each for each in self.templates if each["metadata"]["name"] == name]
 
-    async def watch(self, sink: Sink) -> None:
+    async def watch(self, sink):
         if self.away:
             raise ClusterUnavailable("connection refused")
         self._list(sink)
@@ -225,7 +224,7 @@ class ScriptedCluster:
         finally:
             self._sinks.remove(sink)
 
-    async def read_log(self, pod: ObjectName, request: LogRequest) -> AsyncIterator[LogLine]:
+    async def read_log(self, pod, request):
         lines = self.written.get(f"{pod.name} (previous)" if request.previous else pod.name, [])
         place = 0 if request.tail is None else max(0, len(lines) - request.tail)
         self.reading += 1

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,18 +32,18 @@ class Serving:
     log: Path
     info: dict[str, Any]  # The content of ``server.json``.
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.endpoint, self.token = str(self.info["endpoint"]), str(self.info["token"])
         self.pid = self.process.pid
 
     @property
-    def metrics(self) -> MetricsPage:
+    def metrics(self):
         (port,) = re.findall(r"metrics at http://127\.0\.0\.1:(\d+)/", self.log.read_text())
         return MetricsPage(int(port))
 
 
 @contextmanager
-def serve(folder: Path, flags: Sequence[str | Path] = (), **environment: str) -> Iterator[Serving]:
+def serve(folder, flags=(), **environment):
     """Start a server with its default settings and end it. An existing state directory is used again.
 
     The log of the server is in ``server.log``.
@@ -66,6 +65,6 @@ def serve(folder: Path, flags: Sequence[str | Path] = (), **environment: str) ->
             it.kill()
 
 
-def _is_ready(log: Path) -> bool:
+def _is_ready(log):
     *lines, _ = log.read_text().split("\n")
     return any(json.loads(line)["message"] == "ready" for line in lines)

@@ -1,6 +1,5 @@
 """Property tests: the controller reaches a state without further actions, and a job ends only once."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 from history_replay import act, build_world
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_world import World, is_terminating
 
-from backend_plugin.embedded.operators.base import Create, JobSnapshot, ReconcileResult
+from backend_plugin.embedded.operators.base import Create, JobSnapshot
 from backend_plugin.embedded.operators.pytorchjob.reconciler import reconcile
 
 # Limits, deletions, replacements and the final condition may each take one pass.
@@ -74,11 +73,11 @@ def happenings(draw: st.DrawFn, world: World):
     return draw(draw(st.sampled_from(kinds)))
 
 
-def an(op: str, **fields):
+def an(op, **fields):
     return st.fixed_dictionaries({"op": st.just(op), **fields})
 
 
-def reports(pod: str):
+def reports(pod):
     """Return a strategy for the pod status that a kubelet reports: mostly running or terminated."""
     running = {"phase": "Running"}
     ended = [
@@ -91,17 +90,17 @@ def reports(pod: str):
     return st.sampled_from([{"pod": pod, **each} for each in statuses])
 
 
-def is_suspended(world: World) -> bool:
+def is_suspended(world):
     return world.job is not None and bool(world.job["spec"]["runPolicy"].get("suspend"))
 
 
-def run_controller(world: World) -> ReconcileResult:
+def run_controller(world):
     assert world.job is not None
     pods, services = list(world.pods.values()), list(world.services.values())
     return reconcile(JobSnapshot(job=world.job, pods=pods, services=services, now=world.now))
 
 
-def passes(world: World) -> Iterator[ReconcileResult]:
+def passes(world):
     """Yield passes until no action is left."""
     for _ in range(MOST_PASSES):
         if world.job is None:
@@ -120,13 +119,13 @@ def passes(world: World) -> Iterator[ReconcileResult]:
     raise AssertionError("it does not come to rest")
 
 
-def ends(world: World):
+def ends(world):
     status = (world.job or {}).get("status", {})
     kinds = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
     return {kind: status.get("completionTime") for kind in sorted(kinds & {"Succeeded", "Failed"})}
 
 
-def begun(spec, *, bound: bool) -> World:
+def begun(spec, *, bound):
     world = build_world({"name": "job", "labels": {}, "annotations": {}, "spec": spec, "bound": bound})
     world.do({"op": "create"})
     assert world.refused == ()

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -31,7 +30,7 @@ SAMPLES = {
 }
 
 
-def save_model(folder: Path, *, seed: int) -> str:
+def save_model(folder, *, seed):
     """Save a model with random weights and its tokenizer, and return the path."""
     special = ["<pad>", "<eos>"]
     vocabulary = {text: number for number, text in enumerate([*special, *CHARACTERS])}
@@ -57,7 +56,7 @@ def save_model(folder: Path, *, seed: int) -> str:
     return str(folder)
 
 
-def train_all(folder: Path, **env: str) -> dict[str, Any]:
+def train_all(folder, **env):
     """Run all recipes with models in a folder, without downloads, and return their results."""
     student, teacher = save_model(folder / "student", seed=1), save_model(folder / "teacher", seed=2)
     models = ["--student", student, "--teacher", teacher, "--folder", folder]

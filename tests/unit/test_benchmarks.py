@@ -3,7 +3,6 @@
 import json
 import re
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,7 @@ def test_run_of_all_figures_replaces_only_the_generated_parts_of_the_page(monkey
     assert page.read_text() == after
 
 
-def test_empty_api_server_has_the_kinds_of_all_dialects(tmp_path: Path) -> None:
+def test_empty_api_server_has_the_kinds_of_all_dialects(tmp_path):
     kinds = [kind for each in DIALECTS.values() for kind in (each.resource, each.prerequisite) if kind]
     with empty_api_server.serve(tmp_path) as kubeconfig:
         address = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]

@@ -48,12 +48,7 @@ class Break:
             yield kubeconfig, build_request(on.namespace, platform=self.platform, **fields)
 
 
-def build_request(
-    namespace,
-    custom=None,
-    platform=None,
-    **fields,
-):
+def build_request(namespace, custom=None, platform=None, **fields):
     """Return the doctor's input for a task, or without a task if neither `custom` nor `template` is given.
 
     `platform` has Flyte's plugin settings, and `fields` further fields of `DoctorRequest`. Of these,

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import sys
-from asyncio import StreamReader, StreamWriter
 
 
-async def pump(source: StreamReader, target: StreamWriter) -> None:
+async def pump(source, target):
     """Copy data until either connection is closed, then close the target."""
     with contextlib.suppress(OSError):
         while data := await source.read(1 << 16):
@@ -15,8 +14,8 @@ async def pump(source: StreamReader, target: StreamWriter) -> None:
     target.close()
 
 
-async def main(host: str, port: str, target: str, target_port: str) -> None:
-    async def forward(caller: StreamReader, answer: StreamWriter) -> None:
+async def main(host, port, target, target_port):
+    async def forward(caller, answer):
         reader, writer = await asyncio.open_connection(target, int(target_port))
         await asyncio.gather(pump(caller, writer), pump(reader, answer))
 

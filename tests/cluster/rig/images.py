@@ -13,7 +13,6 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rig import debian
 from rig.tools import tool
@@ -44,12 +43,12 @@ class Image:
     entrypoint: Sequence[str] = ()
 
 
-def pause() -> Image:
+def pause():
     """Return the sandbox image, which holds the namespaces of a pod."""
     return Image(names=[PAUSE], files={"pause": tool("pause")}, entrypoint=["/pause"])
 
 
-def python(names: Sequence[str] = ()) -> Image:
+def python(names=()):
     """Return the image with this interpreter and its environment; `names` are additional names for it."""
     # Debian and similar systems have these paths as links. Where they are folders, they are mounted.
     links = {
@@ -72,7 +71,7 @@ def python(names: Sequence[str] = ()) -> Image:
     )
 
 
-def mpi() -> Image:
+def mpi():
     """Return the image `python` with Open MPI, sshd and mpi4py of the distribution."""
     base, unpacked = python(), debian.packages(debian.MPI)
     found = [path for path in (unpacked / "usr").rglob("*") if "doc" not in path.parts]
@@ -103,7 +102,7 @@ def mpi() -> Image:
     )
 
 
-def machine() -> Sequence[Path]:
+def machine():
     """Return the paths of this machine that are mounted into containers."""
     shown = [Path("/usr"), Path("/etc/ld.so.cache"), Path("/etc/ssl"), REPOSITORY]
     shown += [Path("/", name) for name in ("bin", "sbin", "lib", "lib64") if not Path("/", name).is_symlink()]
@@ -115,7 +114,7 @@ def machine() -> Sequence[Path]:
     ]
 
 
-def archive(image: Image, path: Path) -> Path:
+def archive(image, path):
     """Write the image in the format of `docker save`."""
     layer = _layer(image)
     digest = hashlib.sha256(layer).hexdigest()
@@ -137,7 +136,7 @@ def archive(image: Image, path: Path) -> Path:
     return path
 
 
-def _layer(image: Image) -> bytes:
+def _layer(image):
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as tar:
         parents = {str(each) for name in image.files for each in Path(name).parents if each.name}
@@ -157,11 +156,11 @@ def _layer(image: Image) -> bytes:
     return written.getvalue()
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+def _add(tar, name, content, mode=0o644):
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     tar.addfile(entry, io.BytesIO(content))
 
 
-def _encoded(document: Any) -> bytes:
+def _encoded(document):
     return json.dumps(document).encode()

@@ -1,22 +1,20 @@
 """Writes the statuses of simulated pods, as kubelets do."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import httpx
 
-from rig.api import Api, Manifest, pods
+from rig.api import pods
 
 
-def run(api: Api, pod: Manifest) -> None:
+def run(api, pod):
     running = {"running": {"startedAt": format_now()}, "terminated": None}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": format_now()}
     kept = [each for each in pod["status"].get("conditions", ()) if each["type"] != "Ready"]
     write(api, pod, running, phase="Running", startTime=format_now(), conditions=[*kept, ready])
 
 
-def end(api: Api, pod: Manifest, code: int = 0, container_reason: str = "", **status: Any) -> None:
+def end(api, pod, code=0, container_reason="", **status):
     """Report that all containers of the pod have ended; `status` has further fields of its status."""
     metadata, now = pod["metadata"], format_now()
     found = api.get(pods(metadata["namespace"], metadata["name"])) or pod
@@ -32,11 +30,11 @@ def end(api: Api, pod: Manifest, code: int = 0, container_reason: str = "", **st
     write(api, pod, {"running": None, "terminated": ended}, **{"phase": phase, **status})
 
 
-def write(api: Api, pod: Manifest, state: Mapping[str, Any], **status: Any) -> None:
+def write(api, pod, state, **status):
     """Write the state of all containers of a pod, unless it has been deleted with its job."""
     metadata = pod["metadata"]
     about = {"imageID": "", "ready": bool(state.get("running")), "restartCount": 0, "state": dict(state)}
-    containers: Sequence[Manifest] = [
+    containers = [
         {"name": each["name"], "image": each["image"], **about} for each in pod["spec"]["containers"]
     ]
     answer = api.try_patch(
@@ -46,5 +44,5 @@ def write(api: Api, pod: Manifest, state: Mapping[str, Any], **status: Any) -> N
     assert answer.is_success or answer.status_code == httpx.codes.NOT_FOUND, answer.text
 
 
-def format_now() -> str:
+def format_now():
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

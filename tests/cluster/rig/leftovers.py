@@ -6,7 +6,6 @@ processes that have ended.
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from rig.process import run_command, wait_until
@@ -18,7 +17,7 @@ _MARK = "kfpt"
 
 
 @contextlib.contextmanager
-def name() -> Iterator[str]:
+def name():
     """Yield the name of the link and the cgroups of a rig; remove its leftovers and those of ended rigs."""
     for each in {path.name for pattern in ("fs/cgroup/*", "class/net") for path in _find(pattern)}:
         if not Path("/proc", each.removeprefix(_MARK)).exists():
@@ -30,11 +29,11 @@ def name() -> Iterator[str]:
         remove(own)
 
 
-def _find(folder: str) -> Iterator[Path]:
+def _find(folder):
     return Path("/sys").glob(f"{folder}/{_MARK}*")
 
 
-def remove(name: str) -> None:
+def remove(name):
     """Remove the resources of a rig whose processes have been killed."""
     if Path("/sys/class/net", name).exists():
         # The link may be gone already: it is deleted with its other end.
@@ -42,13 +41,13 @@ def remove(name: str) -> None:
     wait_until(lambda: _without_cgroups(name), 60, lambda: f"processes are left: {list(_cgroups(name))}")
 
 
-def _cgroups(name: str) -> Iterator[Path]:
+def _cgroups(name):
     for top in CGROUPS.glob(f"*/{name}"):
         for folder, _, _ in os.walk(top, topdown=False):
             yield Path(folder)
 
 
-def _without_cgroups(name: str) -> bool:
+def _without_cgroups(name):
     for each in _cgroups(name):
         # A cgroup is busy until its last process is reaped.
         with contextlib.suppress(OSError):

@@ -7,7 +7,6 @@ nodes share a network without an uplink. A link connects this machine with the h
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +50,7 @@ class Station:
 
 
 @contextlib.contextmanager
-def hub(folder: Path) -> Iterator[Hub]:
+def hub(folder):
     with leftovers.name() as link:
         holder = Process(
             [
@@ -81,7 +80,7 @@ def hub(folder: Path) -> Iterator[Hub]:
 
 
 @contextlib.contextmanager
-def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
+def station(hub, number, folder):
     """Create the namespaces of a node, its link to the hub and its cgroups."""
     for path in _PRIVATE:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -123,11 +122,11 @@ def station(hub: Hub, number: int, folder: Path) -> Iterator[Station]:
         yield Station(number=number, address=address, place=place, cable=cable, cgroup=cgroup)
 
 
-def _held_by(holder: Process) -> int:
+def _held_by(holder):
     """Wait until the namespaces are complete, and return the id of the process that holds them."""
-    found: list[int] = []
+    found = []
 
-    def pauses() -> bool:
+    def pauses():
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
             (child,) = children.read_text().split()
@@ -139,7 +138,7 @@ def _held_by(holder: Process) -> int:
     return found[0]
 
 
-def _bridge(name: str, address: str, number: int) -> Sequence[str]:
+def _bridge(name, address, number):
     """Return the commands for a bridge with a fixed MAC address.
 
     Without one, the bridge takes the MAC address of its first port, which disappears with that pod.
@@ -151,17 +150,17 @@ def _bridge(name: str, address: str, number: int) -> Sequence[str]:
     )
 
 
-def _batch(place: Place, *commands: str) -> None:
+def _batch(place, *commands):
     place.run("sh", "-ec", "\n".join(commands))
 
 
-def _ends(number: int) -> tuple[str, str]:
+def _ends(number):
     """Return the addresses of the link between this machine and a rig, a /30 network for most numbers."""
     high, low = divmod(number % (1 << 14) * 4, 256)
     return f"10.79.{high}.{low + 1}", f"10.79.{high}.{low + 2}"
 
 
-def _make_cgroups(cgroup: str) -> None:
+def _make_cgroups(cgroup):
     for controller in leftovers.CONTROLLERS:
         folder = leftovers.CGROUPS / controller / cgroup[1:]
         folder.mkdir(parents=True)
@@ -172,7 +171,7 @@ def _make_cgroups(cgroup: str) -> None:
                     (inner / file).write_text((leftovers.CGROUPS / controller / file).read_text())
 
 
-def _find_program(program: str) -> str:
+def _find_program(program):
     path = shutil.which(program)
     assert path is not None, f"{program} is not on the PATH"
     return path

@@ -1,13 +1,11 @@
 """A real node: containerd, kubelet and kube-proxy in a station."""
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 from rig import debian, images, namespaces
-from rig.control_plane import ControlPlane, dumped
-from rig.namespaces import GATEWAY, PODS, Station
+from rig.control_plane import dumped
+from rig.namespaces import GATEWAY, PODS
 from rig.process import Process
 from rig.tools import tool
 
@@ -20,7 +18,7 @@ _NAMESPACE = "k8s.io"  # The containerd namespace of Kubernetes.
 class Node:
     """The programs of one node. containerd needs no control plane and is created first."""
 
-    def __init__(self, station: Station, folder: Path, mounts: Mapping[Path, str]) -> None:
+    def __init__(self, station, folder, mounts):
         """Configure a node. All its containers get the `mounts`, each with the mode `ro` or `rw`."""
         self.name = f"node-{station.number}"
         self.station = station
@@ -28,12 +26,12 @@ class Node:
         self._mounts = mounts
         self.containerd = self._containerd()
 
-    def imported(self, archives: Sequence[Path]) -> None:
+    def imported(self, archives):
         self.containerd.wait_until(self._answers)
         for archive in archives:
             self._ctr("--namespace", _NAMESPACE, "images", "import", archive)
 
-    def kubelet(self, plane: ControlPlane) -> Process:
+    def kubelet(self, plane):
         """Return the kubelet that registers this node with the cluster; not started."""
         user = f"system:node:{self.name}"
         serving = plane.authority.server(self.name, (self.station.address, self.name))
@@ -59,7 +57,7 @@ class Node:
             f"--node-ip={self.station.address}",
         )
 
-    def proxy(self, plane: ControlPlane) -> Process:
+    def proxy(self, plane):
         """Return the kube-proxy that routes Service addresses for pods of this node; not started."""
         config = dumped(
             {
@@ -78,7 +76,7 @@ class Node:
         )
         return self._process("kube-proxy", tool("kube-proxy"), f"--config={config}")
 
-    def _containerd(self) -> Process:
+    def _containerd(self):
         network = self._folder / "network"
         network.mkdir()
         dumped(self._network(), network / "rig.conflist")
@@ -116,16 +114,16 @@ class Node:
         dumped(self._specification(), specification)
         return self._process("containerd", debian.packages() / "usr/bin/containerd", f"--config={config}")
 
-    def _specification(self) -> Mapping[str, Any]:
+    def _specification(self):
         """Return the default OCI spec of containerd with the mounts of this node."""
-        specification: dict[str, Any] = json.loads(self._ctr("oci", "spec"))
+        specification = json.loads(self._ctr("oci", "spec"))
         shown = [
             {"destination": str(path), "source": str(path), "type": "bind", "options": ["rbind", mode]}
             for path, mode in self._mounts.items()
         ]
         return {**specification, "mounts": [*specification["mounts"], *shown]}
 
-    def _network(self) -> Mapping[str, Any]:
+    def _network(self):
         number = self.station.number
         ours = {
             "subnet": PODS,
@@ -144,7 +142,7 @@ class Node:
         }
         return {"cniVersion": "0.4.0", "name": "rig", "plugins": [bridge]}
 
-    def _place_of_pods(self) -> Mapping[str, Any]:
+    def _place_of_pods(self):
         return {
             "address": self.station.address,
             "readOnlyPort": 0,
@@ -160,17 +158,17 @@ class Node:
             "resolvConf": "",
         }
 
-    def _ctr(self, *words: str | Path) -> str:
+    def _ctr(self, *words):
         return self.station.place.run(debian.packages() / "usr/bin/ctr", f"--address={_SOCKET}", *words)
 
-    def _answers(self) -> bool:
+    def _answers(self):
         try:
             self._ctr("version")
         except AssertionError:
             return False
         return True
 
-    def _process(self, program: str, *command: str | Path) -> Process:
+    def _process(self, program, *command):
         environment = {
             "PATH": debian.path(),
             "LD_LIBRARY_PATH": debian.libraries(),
@@ -180,7 +178,7 @@ class Node:
         return Process(command, log, environment=environment, place=self.station.place)
 
 
-def inside(plane: ControlPlane) -> str:
+def inside(plane):
     """Return the URL of the API server for nodes."""
     return f"https://{namespaces.GATEWAY}:{plane.port}"
 
@@ -198,7 +196,7 @@ _PACE = {
 }
 
 
-def _toml(document: Mapping[str, Any], above: str = "") -> str:
+def _toml(document, above=""):
     """Return a document as TOML. Lists must not contain tables; JSON and TOML write other lists alike."""
     plain = [
         f"{json.dumps(key)} = {json.dumps(each)}"

@@ -1,7 +1,6 @@
 """kube-scheduler with the coscheduling plugin, and the PodGroup controller."""
 
-from rig.control_plane import HERE, ControlPlane, dumped, free_ports
-from rig.process import Process
+from rig.control_plane import HERE, dumped, free_ports
 from rig.tools import module_directory
 
 COSCHEDULING = "scheduler-plugins-scheduler"
@@ -13,7 +12,7 @@ _PLUGINS = {
 }
 
 
-def start(plane: ControlPlane) -> Process:
+def start(plane):
     """Start one kube-scheduler with a default and a coscheduling profile, and the PodGroup controller."""
     crds = module_directory("kubernetes", _MODULE) / "config/crd/bases"
     plane.crds(sorted(crds.glob("scheduling.x-k8s.io_*.yaml")))

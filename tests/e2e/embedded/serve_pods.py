@@ -7,21 +7,20 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from backend_plugin.embedded.kubelet import Kubelet
 from backend_plugin.embedded.options import EmbeddedOptions
 
 
 class Says:
-    def on_status(self, uid: str, status: dict[str, Any]) -> None:
+    def on_status(self, uid, status):
         print(json.dumps([uid, status]), flush=True)
 
-    def on_terminated(self, uid: str) -> None:
+    def on_terminated(self, uid):
         print(json.dumps([uid, None]), flush=True)
 
 
-async def main() -> None:
+async def main():
     root, pods, durable = (
         Path(sys.argv[1]),
         json.loads(Path(sys.argv[2]).read_text()),

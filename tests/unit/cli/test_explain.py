@@ -2,12 +2,11 @@
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from flyteidl.core.errors_pb2 import ErrorDocument
 
 from backend_plugin.cli.explain import command
@@ -15,7 +14,7 @@ from backend_plugin.cli.explain import command
 NOW = "2026-01-01T03:00:00Z"
 
 
-def a_job(name: str) -> dict[str, Any]:
+def a_job(name):
     made = "2026-01-01T00:00:00Z"
     return {
         "kind": "PyTorchJob",
@@ -43,11 +42,11 @@ RETRYABLE_FAILED (OOMKilled, oom-host)
 """
 
 
-def run(*args: str, stdin: str | bytes = "") -> Result:
+def run(*args, stdin=""):
     return CliRunner().invoke(command, args, input=stdin)
 
 
-def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
+def test_job_and_pods_are_read_from_separate_files(tmp_path):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
     # The API server omits the kind of the items of a list.
     pod = {key: value for key, value in POD.items() if key != "kind"}
@@ -57,24 +56,24 @@ def test_job_and_pods_are_read_from_separate_files(tmp_path: Path) -> None:
     assert run(*[str(tmp_path / name) for name in ("job.yaml", "pods.yaml", "job.yaml")]).output == OOM
 
 
-def test_unquoted_timestamps_are_read(tmp_path: Path) -> None:
+def test_unquoted_timestamps_are_read(tmp_path):
     result = run("-", "--now", "2026-01-01T00:01:02Z", stdin=yaml.safe_dump(JOB).replace("'", ""))
     assert result.output.startswith("RETRYABLE_FAILED (Failed, system-error)")
 
 
-def test_error_file_is_read_from_a_path(tmp_path: Path) -> None:
+def test_error_file_is_read_from_a_path(tmp_path):
     (tmp_path / "error-1.pb").write_bytes(DOCUMENT)
     output = run("-", str(tmp_path / "error-1.pb"), stdin=yaml.safe_dump(JOB)).output
     worker = "  worker-0 failed: ValueError: no data (user-error)"
     assert output.splitlines()[:2] == ["RETRYABLE_FAILED (ValueError, user-error)", worker]
 
 
-def batch(*requests: object) -> list[dict[str, object]]:
+def batch(*requests):
     lines = [each if isinstance(each, str) else json.dumps(each) for each in requests]
     return [json.loads(line) for line in run("--batch", stdin="\n".join(lines)).output.splitlines()]
 
 
-def test_batch_mode_returns_a_result_for_each_line() -> None:
+def test_batch_mode_returns_a_result_for_each_line():
     complete = {"id": 1, "job": JOB, "pods": [POD], "now": "2026-01-01T01:00:00Z"}
     first, *invalid, last = batch(complete, "nonsense", "[1]", {"id": "x", "job": 7, "now": 7})
     verdict = {"phase": "RETRYABLE_FAILED", "reason": "OOMKilled", "cause": "oom-host", "retry": True}
@@ -91,7 +90,7 @@ FORMS = {
 }
 
 
-def test_batch_mode_uses_the_given_execution_and_settings() -> None:
+def test_batch_mode_uses_the_given_execution_and_settings():
     execution = {"project": "p", "domain": "d", "name": "f1"}
     template = {"name": "l", "templateUris": ["x/{{ .executionName }}"]}
     request = {
@@ -118,7 +117,7 @@ def test_error_files_are_read_in_each_form(form: object) -> None:
 # ---- a namespace with many jobs
 
 
-def a_pod(job: str) -> dict[str, Any]:
+def a_pod(job):
     labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/job-name": job}
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -132,7 +131,7 @@ def a_pod(job: str) -> dict[str, Any]:
 NAMESPACE = yaml.safe_dump({"kind": "List", "items": [a_job("a"), a_job("b"), a_pod("b")]})
 
 
-def explain(*arguments: str, stdin: str = NAMESPACE) -> Result:
+def explain(*arguments, stdin=NAMESPACE):
     return run("-", "--now", NOW, *arguments, stdin=stdin)
 
 
@@ -142,20 +141,20 @@ def test_selected_job_is_explained_with_its_own_pods(job: str, phase: str) -> No
     assert (result.exit_code, result.output.split()[0]) == (0, phase)
 
 
-def test_outputs_file_is_not_read_as_an_error_file(tmp_path: Path) -> None:
+def test_outputs_file_is_not_read_as_an_error_file(tmp_path):
     (tmp_path / "outputs.pb").write_bytes(b"\0")
     job = a_job("a")
     job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "lastTransitionTime": NOW})
     assert explain(str(tmp_path / "outputs.pb"), stdin=yaml.safe_dump(job)).output.startswith("SUCCEEDED")
 
 
-def an_event(about: str) -> dict[str, Any]:
+def an_event(about):
     message = f'pods "{about}" is forbidden: exceeded quota: gpus'
     event = {"kind": "Event", "type": "Warning", "reason": "FailedCreatePod", "message": message}
     return {**event, "involvedObject": {"kind": "PyTorchJob", "name": about}}
 
 
-def a_group(owner: str) -> dict[str, Any]:
+def a_group(owner):
     condition = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
     return {
         "kind": "Workload",
@@ -164,7 +163,7 @@ def a_group(owner: str) -> dict[str, Any]:
     }
 
 
-def a_train_job(name: str, phase: str) -> list[dict[str, Any]]:
+def a_train_job(name, phase):
     labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
     metadata = {"name": f"{name}-node-0-0-aaaaa", "labels": labels}
     job = {"kind": "TrainJob", "metadata": {"name": name}, "spec": {"trainer": {"numNodes": 1}}}
@@ -222,7 +221,7 @@ def test_invalid_command_line_or_file_is_explained(arguments, text, code, error)
     assert (result.exit_code, result.stdout, error in output) == (code, "", True), output
 
 
-def test_verdict_is_printed_as_json(tmp_path: Path) -> None:
+def test_verdict_is_printed_as_json(tmp_path):
     template = "{displayName: Logs of, templateUris: ['http://logs/{{.podName}}']}"
     logs = f"kfpytorch: {{logs: {{templates: [{template}]}}}}"
     verdict = {"phase": "INITIALIZING", "reason": "Created", "cause": None, "retry": False}

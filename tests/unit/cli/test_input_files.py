@@ -9,7 +9,6 @@ import yaml
 from backend_plugin.cli import input_files, serve_settings
 from backend_plugin.cli.command_errors import UnusableInput
 from backend_plugin.core.errors import InvalidSettings, Problem
-from backend_plugin.core.settings import Settings
 
 SECTION = {"default-labels": {"team": "a"}}
 ADMINS = {"defaults": {"cpu": "2"}, "limits": {"memory": "8Gi", "ephemeralStorage": "20Gi"}}
@@ -17,7 +16,7 @@ RESOURCES = {"task_resources": ADMINS}
 TEMPLATE = {"kind": "PodTemplate", "metadata": {"name": "t"}, "template": {}}
 
 
-def read(directory: Path, text: str) -> Settings:
+def read(directory, text):
     """Return the settings that a command reads from a file with this text."""
     (directory / "s.yaml").write_text(text)
     return input_files.read_settings(str(directory / "s.yaml"))
@@ -43,7 +42,7 @@ def test_section_and_task_resources_are_found_in_each_layout_of_flyte_config(tmp
         assert limits == {"memory": "8Gi", "ephemeral-storage": "20Gi"}
 
 
-def test_file_may_contain_only_the_section_or_only_task_resources(tmp_path: Path) -> None:
+def test_file_may_contain_only_the_section_or_only_task_resources(tmp_path):
     assert read(tmp_path, yaml.safe_dump(SECTION)).default_labels == {"team": "a"}
     assert [*read(tmp_path, yaml.safe_dump(RESOURCES)).kfpytorch.task_resources.defaults] == ["cpu"]
 
@@ -62,7 +61,7 @@ def test_file_without_the_section_means_flyte_defaults(tmp_path: Path, text: str
     assert read(tmp_path, text) == input_files.read_settings(None)
 
 
-def test_flyte_log_settings_are_read_beside_the_section(tmp_path: Path) -> None:
+def test_flyte_log_settings_are_read_beside_the_section(tmp_path):
     logs = {"kubernetes-enabled": True}
     for section, url in (
         (None, ""),
@@ -74,7 +73,7 @@ def test_flyte_log_settings_are_read_beside_the_section(tmp_path: Path) -> None:
         assert (found.kubernetes_enabled, found.kubernetes_url) == (True, url)
 
 
-def test_our_task_resources_replace_those_of_flyte(tmp_path: Path) -> None:
+def test_our_task_resources_replace_those_of_flyte(tmp_path):
     ours = {"kfpytorch": {"task-resources": {"limits": {"cpu": "4"}}}}
     text = yaml.safe_dump({**RESOURCES, "plugins": {"k8s": ours}})
     resources = read(tmp_path, text).kfpytorch.task_resources
@@ -122,7 +121,7 @@ def test_invalid_settings_file_is_explained(tmp_path: Path, text: str, message: 
         read(tmp_path, text)
 
 
-def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path: Path) -> None:
+def test_pod_templates_are_read_as_kubectl_prints_them(tmp_path):
     both = [TEMPLATE, TEMPLATE]
     for text in (yaml.safe_dump_all(both), yaml.safe_dump({"kind": "List", "items": both})):
         (tmp_path / "p.yaml").write_text(text)

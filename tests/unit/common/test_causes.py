@@ -1,6 +1,5 @@
 # ruff: noqa: E501 - a row a case
 import signal
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,12 +15,12 @@ NCCL_ERROR = (
 )
 
 
-def failure(exception: str = "", message: str = "", **fields: Any) -> causes.Failure:
+def failure(exception="", message="", **fields):
     how = {"rank": 0, "replica": "worker-0", "exit_code": 1, "time_ns": 0, **fields}
     return causes.Failure(exception=exception, message=message, **how)
 
 
-def raised_by_torch(exception: str, message: str, **fields: Any) -> causes.Failure:
+def raised_by_torch(exception, message, **fields):
     return failure(exception, message, from_torch=True, **fields)
 
 
@@ -58,7 +57,7 @@ NO_CONSEQUENCES = [
 ]  # fmt: skip
 
 
-def test_only_torch_errors_about_a_lost_peer_are_consequences() -> None:
+def test_only_torch_errors_about_a_lost_peer_are_consequences():
     for exception, message in CONSEQUENCES:
         assert causes.is_consequence(raised_by_torch(exception, message)), message
     assert [each for each in NO_CONSEQUENCES if causes.is_consequence(each)] == []
@@ -120,7 +119,7 @@ def test_failure_is_classified_with_a_cause(cause: causes.Cause, failures: list[
     assert [each for each in failures if causes.classify(each) is not cause] == []
 
 
-def test_signal_has_its_name() -> None:
+def test_signal_has_its_name():
     names = {0: "", 137: "", -9: "SIGKILL", -11: "SIGSEGV", -200: "signal 200"}
     assert {code: failure(exit_code=code).signal for code in names} == names
 
@@ -152,18 +151,18 @@ Root Cause (first observed failure):
 ============================================================"""
 
 
-def loader(how: str) -> str:
+def loader(how):
     return f"DataLoader worker (pid 12) is killed by signal: {how}. "
 
 
-def lost(*, after: str = "") -> causes.Failure:
+def lost(*, after=""):
     message = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
     link = "The above exception was the direct cause of the following exception:"
     chain = f"RuntimeError: {after}\n\n{link}\n\n" if after else ""
     return raised_by_torch("RuntimeError", message, traceback=f"{chain}RuntimeError: {message}\n")
 
 
-def spawned(name: str) -> causes.Failure:
+def spawned(name):
     return failure("ProcessExitedException", f"process 1 terminated with signal {name}")
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ def test_released_child_is_killed_with_its_processes(caller: ForkCaller, target:
     assert all_gone(*pids, within=0 if options else 1.0)
 
 
-def test_child_can_be_released_right_after_its_start(caller: ForkCaller) -> None:
+def test_child_can_be_released_right_after_its_start(caller):
     started = time.monotonic()
     for _ in range(4):
         child = caller.start("sleep")
@@ -55,7 +54,7 @@ def test_child_can_be_released_right_after_its_start(caller: ForkCaller) -> None
     assert time.monotonic() - started < 8
 
 
-def test_processes_of_an_ended_child_are_killed_on_release(caller: ForkCaller) -> None:
+def test_processes_of_an_ended_child_are_killed_on_release(caller):
     child = caller.start("sleep_with_grandchild")
     first, grandchild = child.read_message()["pids"]
     caller.client.signal_child(child.number, signal.SIGKILL)
@@ -65,7 +64,7 @@ def test_processes_of_an_ended_child_are_killed_on_release(caller: ForkCaller) -
     assert all_gone(first, grandchild, within=2.0)
 
 
-def test_children_of_a_child_are_killed_with_it(caller: ForkCaller) -> None:
+def test_children_of_a_child_are_killed_with_it(caller):
     child = caller.start("agent", serve=True)
     pids = child.read_message()["pids"]
     os.kill(child.pid, signal.SIGKILL)
@@ -73,7 +72,7 @@ def test_children_of_a_child_are_killed_with_it(caller: ForkCaller) -> None:
     assert all_gone(*pids, within=2.0)
 
 
-def test_server_kills_all_processes_when_the_caller_disconnects(caller: ForkCaller) -> None:
+def test_server_kills_all_processes_when_the_caller_disconnects(caller):
     pids = [pid for _ in range(2) for pid in caller.start("sleep_with_grandchild").read_message()["pids"]]
     pids += caller.start("agent", serve=True).read_message()["pids"]
     caller.server.stop()
@@ -81,7 +80,7 @@ def test_server_kills_all_processes_when_the_caller_disconnects(caller: ForkCall
     assert all_gone(*pids, within=1.0)
 
 
-def test_server_removes_scratch_directories_when_it_stops(caller: ForkCaller, tmp_path: Path) -> None:
+def test_server_removes_scratch_directories_when_it_stops(caller, tmp_path):
     for name in ("one", "two", "never made"):
         caller.client.add_scratch(str(tmp_path / name))
     for name in ("one", "two", "not announced"):
@@ -91,7 +90,7 @@ def test_server_removes_scratch_directories_when_it_stops(caller: ForkCaller, tm
     assert [path.name for path in tmp_path.iterdir()] == ["not announced"]
 
 
-def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(caller) -> None:
+def test_killed_server_takes_its_children_along_and_the_caller_gets_an_error(caller):
     children = [caller.start("sleep") for _ in range(3)]
     for child in children:
         child.read_message()
@@ -118,7 +117,7 @@ def test_killed_caller_leaves_no_process_and_no_directory(kind, signum, tmp_path
     assert eventually(lambda: not scratch.exists(), 2.0)
 
 
-def test_caller_killed_while_the_server_loads_leaves_no_directory(tmp_path: Path) -> None:
+def test_caller_killed_while_the_server_loads_leaves_no_directory(tmp_path):
     (tmp_path / "slow_to_load.py").write_text(
         'import os, time\nwhile os.getppid() == int(os.environ["CALLER"]): time.sleep(0.01)'
     )
@@ -133,14 +132,14 @@ def test_caller_killed_while_the_server_loads_leaves_no_directory(tmp_path: Path
     assert kept.exists()
 
 
-def test_server_ignores_signals_of_the_terminal(caller: ForkCaller) -> None:
+def test_server_ignores_signals_of_the_terminal(caller):
     caller.client.wait_until_handled()  # Wait until the server serves requests.
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
         os.kill(caller.server.pid, getattr(signal, name))
     assert caller.start("end", {"how": "code", "code": 0}).code() == 0
 
 
-def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(caller: ForkCaller) -> None:
+def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(caller):
     pid = os.fork()  # A fork, as multiprocessing does, copies all descriptors.
     if pid == 0:
         time.sleep(4)
@@ -153,7 +152,7 @@ def test_server_can_be_stopped_although_a_forked_process_has_its_descriptors(cal
     assert seconds < 2
 
 
-def test_server_can_be_stopped_while_it_loads_modules(tmp_path, monkeypatch) -> None:
+def test_server_can_be_stopped_while_it_loads_modules(tmp_path, monkeypatch):
     (tmp_path / "slow_to_load.py").write_text("import time; time.sleep(4)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     server = launch.start_fresh_server(["slow_to_load"])
@@ -163,7 +162,7 @@ def test_server_can_be_stopped_while_it_loads_modules(tmp_path, monkeypatch) -> 
     assert time.monotonic() - started < 2
 
 
-def test_copy_of_a_server_in_a_forked_process_cannot_stop_it(caller: ForkCaller) -> None:
+def test_copy_of_a_server_in_a_forked_process_cannot_stop_it(caller):
     pid = os.fork()
     if pid == 0:
         suited = caller.server.is_suitable(caller.server.env)

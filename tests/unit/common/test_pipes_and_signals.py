@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -25,15 +24,15 @@ MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
 @pytest.fixture
-def count_signals() -> Iterator[list[int]]:
+def count_signals():
     """Yield the list of signals that the handler of this process received."""
-    received: list[int] = []
+    received = []
     before = signal.signal(signal.SIGINT, lambda signum, _: received.append(signum))
     yield received
     signal.signal(signal.SIGINT, before)
 
 
-def test_signal_is_deferred_until_it_is_delivered(count_signals: list[int]) -> None:
+def test_signal_is_deferred_until_it_is_delivered(count_signals):
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
         assert count_signals == []
@@ -50,7 +49,7 @@ def test_signal_is_deferred_until_it_is_delivered(count_signals: list[int]) -> N
     assert count_signals == [signal.SIGINT] * 2
 
 
-def test_many_undelivered_signals_do_not_block(count_signals: list[int]) -> None:
+def test_many_undelivered_signals_do_not_block(count_signals):
     with defer_signals(signal.SIGINT) as signals:
         for _ in range(70_000):
             signal.raise_signal(signal.SIGINT)
@@ -59,7 +58,7 @@ def test_many_undelivered_signals_do_not_block(count_signals: list[int]) -> None
     assert len(count_signals) == 10
 
 
-def test_signal_without_a_handler_ends_the_process_on_delivery() -> None:
+def test_signal_without_a_handler_ends_the_process_on_delivery():
     code = (
         "import os, signal; from kfpytorch_common.deferred_signals import defer_signals\n"
         "with defer_signals(signal.SIGTERM, signal.SIGUSR1) as signals:\n"
@@ -69,7 +68,7 @@ def test_signal_without_a_handler_ends_the_process_on_delivery() -> None:
     assert (done.stdout, done.returncode) == ("held\n", -signal.SIGTERM)
 
 
-def test_ignored_signal_stays_ignored(count_signals: list[int]) -> None:
+def test_ignored_signal_stays_ignored(count_signals):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with defer_signals(signal.SIGINT) as signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -77,8 +76,8 @@ def test_ignored_signal_stays_ignored(count_signals: list[int]) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_signals_are_not_deferred_in_another_thread(count_signals: list[int]) -> None:
-    def defer_in_thread() -> None:
+def test_signals_are_not_deferred_in_another_thread(count_signals):
+    def defer_in_thread():
         with defer_signals(signal.SIGINT) as signals:
             os.kill(os.getpid(), signal.SIGINT)
             signals.deliver()
@@ -90,7 +89,7 @@ def test_signals_are_not_deferred_in_another_thread(count_signals: list[int]) ->
 
 
 @pytest.fixture
-def large_socket() -> Iterator[tuple[socket.socket, socket.socket]]:
+def large_socket():
     """Yield a pair of sockets, the first of which has a descriptor above 1023."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
@@ -100,7 +99,7 @@ def large_socket() -> Iterator[tuple[socket.socket, socket.socket]]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_client_with_a_descriptor_above_1023_waits_for_exits_and_for_the_end(large_socket) -> None:
+def test_client_with_a_descriptor_above_1023_waits_for_exits_and_for_the_end(large_socket):
     own_end, server_end = large_socket
     connected = client.Client(own_end)
     assert connected.wait_for_exits(0) == []

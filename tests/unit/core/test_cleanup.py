@@ -13,10 +13,9 @@ from backend_plugin.core.dialects.pytorchjob.manifest import END
 from backend_plugin.core.job import Deadlines
 from backend_plugin.core.judging.context import JudgingContext
 from backend_plugin.core.judging.undisturbed_jobs import is_running_undisturbed, is_still_undisturbed
-from backend_plugin.core.judging.verdict import Phase, Verdict
+from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.judging.verdict_annotation import ANNOTATION
 from backend_plugin.core.names import CLEAN_POD_POLICY, PLACE, PLACE_OF
-from backend_plugin.core.observed import Observed
 from backend_plugin.core.pipeline import judge, judge_with_expiry
 from backend_plugin.core.scheduling import companions
 from backend_plugin.core.settings.judging import JudgingSettings
@@ -30,13 +29,13 @@ GROUP = {"kind": "PodGroup"}
 ELSEWHERE = {**running("worker-1"), "spec": {"nodeName": "another"}}
 
 
-def judged(observed: Observed, seconds: float = 200) -> tuple[Verdict, cleanup.CleanupActions]:
+def judged(observed, seconds=200):
     now = BEGAN + timedelta(seconds=seconds)
     verdict = judge(observed, RULES, now)
     return verdict, cleanup.plan_cleanup(observed, verdict, now)
 
 
-def names(pods) -> list[str]:
+def names(pods):
     return [each.name for each in pods]
 
 

@@ -1,7 +1,6 @@
 """Tests for the messages about rejected tasks, the limits on tasks, and the escapes of unsafe characters."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from builders import a_run, a_template, reject
@@ -15,7 +14,7 @@ from backend_plugin.core.judging.verdict import Phase, Verdict
 from backend_plugin.core.pipeline import plan
 
 
-def problem(number: int) -> Problem:
+def problem(number):
     return Problem(field=f"f{number}", value="7", message="is odd", remedy="write 8")
 
 
@@ -61,7 +60,7 @@ def test_attempt_fields_of_a_request_are_checked():
     assert [each.field.rpartition(".")[2] for each in missing] == ["output_prefix", "namespace", "name"]
 
 
-def marked(label: str, prefix: str):
+def marked(label, prefix):
     metadata = {"name": "j", "labels": {names.IDENTITY: label}, "annotations": {names.OUTPUT_PREFIX: prefix}}
     return {"metadata": metadata}
 
@@ -91,9 +90,9 @@ def plan_task(template):
 
 
 def test_problem_search_stops_at_the_limit():
-    made: list[int] = []
+    made = []
 
-    def endless() -> Iterator[Problem]:
+    def endless():
         while True:
             made.append(len(made))
             yield problem(made[-1])
@@ -105,7 +104,7 @@ def test_problem_search_stops_at_the_limit():
 
 
 def test_problems_of_several_stages_are_each_reported_once_and_in_order():
-    def stages() -> None:
+    def stages():
         with errors.collect_problems() as problems:
             problems.append(problem(2))
             raise InvalidTask(problem(1), problem(2), *map(problem, range(100, 100 + MOST_PROBLEMS)))
@@ -127,7 +126,7 @@ def test_custom_of_a_task_has_a_size_limit():
 
 
 def test_annotations_have_a_size_limit():
-    def build_task(of_pod: int, of_task: int):
+    def build_task(of_pod, of_task):
         spec = {"containers": [{"name": "main", "image": "i"}]}
         pod = {"podSpec": spec, "metadata": {"annotations": {"a": "x" * of_pod}}}
         template = a_template({"workerReplicas": {"replicas": 1}}, k8sPod=pod, container=None)

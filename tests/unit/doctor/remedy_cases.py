@@ -4,7 +4,6 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from backend_plugin.core.dialects.table import DIALECTS
 from backend_plugin.core.errors import Problem
@@ -21,65 +20,65 @@ PROBLEM = Problem(field="f", value="v", message="is wrong", remedy="write anothe
 COSCHEDULING = "scheduler-plugins-scheduler"
 
 
-def build_object(name: str, namespace: str = NS, **parts: Any) -> dict[str, Any]:
+def build_object(name, namespace=NS, **parts):
     return {"metadata": {"name": name, "namespace": namespace, **parts.pop("metadata", {})}, **parts}
 
 
-def deployment(name: str, image: str, *args: str, ready: int = 1, **metadata: Any) -> dict[str, Any]:
+def deployment(name, image, *args, ready=1, **metadata):
     spec = {"template": {"spec": {"containers": [{"image": f"example.org/{image}", "args": [*args]}]}}}
     return build_object(name, "flyte", metadata=metadata, spec=spec, status={"availableReplicas": ready})
 
 
-def operator(*args: str, name: str = "training-operator", tag: str = "v1.9.3", ready: int = 1) -> Any:
+def operator(*args, name="training-operator", tag="v1.9.3", ready=1):
     return deployment(name, f"training-operator:{tag}", *args, ready=ready)
 
 
-def role(count: int = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> PlannedTask:
+def role(count=1, requests=None, **spec):
     container = {"name": "pytorch", "image": "example.org/a:1", "resources": {"requests": requests or {}}}
     labels = {"app.kubernetes.io/managed-by": "flytekitplugins-kfpytorch"}
     pod = build_object("p", metadata={"labels": labels}, spec={"containers": [container], **spec})
     return PlannedTask(roles=[RolePods(name="worker", count=count, needed=count, pod=pod)])
 
 
-def task_of(job: Mapping[str, Any], dialect: str = "PyTorchJob") -> PlannedTask:
+def task_of(job, dialect="PyTorchJob"):
     return PlannedTask(dialect=DIALECTS[dialect], plan=Plan(dialect=dialect, job=job))
 
 
-def container(**fields: Any) -> PlannedTask:
+def container(**fields):
     return role(containers=[{"name": "pytorch", "image": "example.org/a:1", **fields}])
 
 
-def volume(**source: Any) -> dict[str, Any]:
+def volume(**source):
     return {"volumes": [{"name": "v", **source}]}
 
 
-def node(labels: Mapping[str, str] | None = None, **has: str) -> dict[str, Any]:
+def node(labels=None, **has):
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **has}
     conditions = [{"type": "Ready", "status": "True"}]
     status = {"conditions": conditions, "allocatable": allocatable, "capacity": allocatable}
     return {"metadata": {"name": "node-0", "labels": labels or {}}, "spec": {}, "status": status}
 
 
-def template(metadata: Any = None, **spec: Any) -> dict[str, Any]:
+def template(metadata=None, **spec):
     return build_object("t", template={"metadata": metadata or {}, "spec": spec})
 
 
-def policy(*types: str, **rules: Any) -> dict[str, Any]:
+def policy(*types, **rules):
     return build_object("deny", spec={"podSelector": {}, "policyTypes": [*types], **rules})
 
 
-def flyte(**connector: Any) -> dict[Subject, Any]:
+def flyte(**connector):
     name = "connector-service"
     plugins = {name: {"defaultConnector": connector}} if connector else {}
     tasks = {"default-for-task-types": {"pytorch": name}, "enabled-plugins": [name]}
     return {Subject.FLYTE_CONFIG: [{"tasks": {"task-plugins": tasks}, "plugins": plugins}]}
 
 
-def facts(objects: Mapping[Subject, Any] | None = None, **fields: Any) -> Facts:
+def facts(objects=None, **fields):
     return Facts(**{"namespace": NS, "objects": objects or {}, **fields})
 
 
-def queue(name: str, api_version: str, kind: str, **spec: Any) -> dict[str, Any]:
+def queue(name, api_version, kind, **spec):
     return build_object(name, apiVersion=api_version, kind=kind, spec=spec)
 
 

@@ -10,7 +10,6 @@ from remedy_cases import COSCHEDULING as SERVED
 from remedy_cases import GPU, build_object, deployment, facts, node, operator, role
 
 from backend_plugin.core.settings.loader import read
-from backend_plugin.doctor.check import Violation
 from backend_plugin.doctor.checks import network, nodes, templates
 from backend_plugin.doctor.facts import Facts, PlannedTask, Subject
 
@@ -33,7 +32,7 @@ BY_BACKEND = {"pod-groups-by": "backend"}
 ONE_GROUP = "the pods of all tasks would be in one group"
 
 
-def ids(*policies: dict[str, Any], replicas: int = 2, framework: str = "torch") -> list[str]:
+def ids(*policies, replicas=2, framework="torch"):
     manifests = [build_object("p", spec={"podSelector": {}, **each}) for each in policies]
     namespace = build_object("ns", metadata={"labels": {"team": "a"}})
     objects = {Subject.POLICIES: manifests, Subject.NAMESPACE: [namespace]}
@@ -43,7 +42,7 @@ def ids(*policies: dict[str, Any], replicas: int = 2, framework: str = "torch") 
     return sorted({check.id for check in checks for _ in check.judge(judged)})
 
 
-def peers(**selector: Any) -> dict[str, Any]:
+def peers(**selector):
     return {"ingress": [{"from": [selector]}]}
 
 
@@ -90,18 +89,18 @@ def test_restrictive_network_policy_is_found(spec: dict[str, Any], found: list[s
     assert ids(spec) == found
 
 
-def test_job_of_one_replica_needs_no_network_and_an_mpi_job_the_port_of_sshd() -> None:
+def test_job_of_one_replica_needs_no_network_and_an_mpi_job_the_port_of_sshd():
     assert ids({"policyTypes": ["Ingress", "Egress"]}, replicas=1) == []
     assert ids({"policyTypes": ["Ingress"]}, peers(podSelector={})) == []  # Policies are additive.
     for port, found in ((2222, ["network-ports"]), (29500, ["network-ingress"])):
         assert ids({"ingress": [{"ports": [{"port": port}]}]}, framework="mpi") == found
 
 
-def tainted(name: str, *taints: dict[str, str]) -> dict[str, Any]:
+def tainted(name, *taints):
     return {**node(**{GPU: "8"}), "metadata": {"name": name}, "spec": {"taints": taints}}
 
 
-def find_remedy(*objects: dict[str, Any]) -> str:
+def find_remedy(*objects):
     (check,) = (each for each in nodes.CHECKS if each.id == "node-taints")
     (violation,) = check.judge(facts({Subject.NODES: objects}, task=role(requests={GPU: "1"})))
     return violation.remedy
@@ -119,11 +118,11 @@ def test_temporary_taint_is_never_tolerated(key: str) -> None:
     assert [each["key"] for each in settings.default_tolerations] == ["team"]
 
 
-def a_template(name: str = "gang-scheduling-template", **template: Any) -> dict[str, Any]:
+def a_template(name="gang-scheduling-template", **template):
     return build_object(name, "n", template=template)
 
 
-def run_check(check: str, template: Any, *deployments: Any, **fields: Any) -> list[Violation]:
+def run_check(check, template, *deployments, **fields):
     objects = {Subject.TEMPLATES: [template], Subject.DEPLOYMENTS: [*deployments]}
     platform = read(fields.pop("platform", {}))
     return list(CHECKS[check].judge(Facts(namespace="n", settings=platform, objects=objects, **fields)))
@@ -144,7 +143,7 @@ def test_template_container_that_applies_to_no_task_is_found(containers, is_foun
     assert bool(run_check("template-containers", a_template(spec={"containers": containers}))) is is_found
 
 
-def test_only_templates_that_are_in_use_are_checked() -> None:
+def test_only_templates_that_are_in_use_are_checked():
     wrong = {"containers": [SAYS]}
     for name, fields in (
         ("kai-template", {}),
@@ -155,7 +154,7 @@ def test_only_templates_that_are_in_use_are_checked() -> None:
         assert not run_check("template-containers", a_template("anothers", spec=wrong), **fields)
 
 
-def gang(**options: Any) -> dict[str, Any]:
+def gang(**options):
     return {"platform": {"kfpytorch": {"gang": options}}}
 
 
@@ -195,7 +194,7 @@ def test_template_annotation_without_effect_on_gangs_is_found_with_the_reason(me
     assert violation.remedy.startswith(f"{patch} '{json.dumps(gone)}'  # ")
 
 
-def test_template_that_may_form_a_gang_has_no_finding() -> None:
+def test_template_that_may_form_a_gang_has_no_finding():
     in_group = {**GROUPS, f"{YUNIKORN}task-group-name": "worker"}
     labels = ({}, {"team": ""}, {f"{YUNIKORN}queue": "root.team"})
     for metadata in ({"annotations": in_group}, *({"labels": each} for each in labels)):

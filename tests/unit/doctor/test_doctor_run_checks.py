@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
+def test_worst_finding_comes_first_and_determines_the_exit_code():
     wrong = Violation(sentence="is wrong", remedy="put it right")
     checks = [
         Check(id="a-check", level=level, condition="it is right", judge=lambda _: [wrong])
@@ -35,14 +34,14 @@ def test_worst_finding_comes_first_and_determines_the_exit_code() -> None:
     assert [run_checks.get_exit_code(found[at:]) for at in range(4)] == [1, 3, 0, 0]
 
 
-def test_unreachable_api_server_is_the_only_finding() -> None:
+def test_unreachable_api_server_is_the_only_finding():
     message = "the API server answers 503 ServiceUnavailable: the apiserver is down; see its log"
     (found,) = run_checks.list_findings(Facts(namespace="n", unreachable=message))
     assert (found.id, found.sentence) == ("api-unreachable", message)
     assert found.remedy.startswith("kubectl version  # ")
 
 
-def test_unusable_kubeconfig_is_reported_with_our_last_clause_as_the_remedy(tmp_path: Path) -> None:
+def test_unusable_kubeconfig_is_reported_with_our_last_clause_as_the_remedy(tmp_path):
     file = tmp_path / "mine; and not yours"
     arguments = ["doctor", "--kubeconfig", str(file)]
     done = CliRunner().invoke(kfpytorch, arguments)
@@ -55,7 +54,7 @@ def test_unusable_kubeconfig_is_reported_with_our_last_clause_as_the_remedy(tmp_
     assert found["remedy"] == "name a kubeconfig that kubectl can use"
 
 
-def test_check_ids_are_unique_and_plain() -> None:
+def test_check_ids_are_unique_and_plain():
     ids = [check.id for check in CHECKS]
     assert len(set(ids)) == len(ids)
     assert all(each.replace("-", "").isalpha() and each.islower() for each in ids)
@@ -84,14 +83,14 @@ def test_check_without_relevant_facts_is_skipped(check: str) -> None:
     assert check not in run_checks.list_skipped_checks(Facts(namespace="n", **WITH_SOMETHING[check]))
 
 
-def test_store_that_could_not_be_probed_is_unknown() -> None:
+def test_store_that_could_not_be_probed_is_unknown():
     facts = Facts(namespace="n", stores=[ProbeResult(what="s3://a/"), UNTRIED])
     (found,) = (each for each in run_checks.list_findings(facts) if each.id == "output-store")
     assert found.level is Severity.UNKNOWN
     assert "output-store" in run_checks.list_skipped_checks(facts)
 
 
-def test_connector_without_an_endpoint_is_no_connector_of_flyte() -> None:
+def test_connector_without_an_endpoint_is_no_connector_of_flyte():
     (config,) = CASES["flyte-connector"].get_objects(Subject.FLYTE_CONFIG)
     for section in ({}, {"defaultConnector": {}}, {"defaultConnector": None, "connectors": {"a": {}}}):
         document = {**config, "plugins": {"connector-service": section}}
@@ -111,19 +110,19 @@ def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str,
     assert check in run_checks.list_skipped_checks(facts)
 
 
-def test_error_of_a_request_marks_a_command_in_its_remedy() -> None:
+def test_error_of_a_request_marks_a_command_in_its_remedy():
     remedies = ("", "name a kubeconfig", "kubectl version")
     found = [str(NotReadable("no answer", remedy)) for remedy in remedies]
     assert found == ["no answer", "no answer; name a kubeconfig", "no answer; run: kubectl version"]
 
 
-def test_page_contains_each_exit_code() -> None:
+def test_page_contains_each_exit_code():
     text = (DOCS / "reference" / "doctor.md").read_text()
     codes = {int(found) for found in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
     assert codes == {*EXIT_CODES.values(), 2}
 
 
-def test_how_to_guide_names_only_existing_checks() -> None:
+def test_how_to_guide_names_only_existing_checks():
     page = (DOCS / "how-to" / "verify-and-troubleshoot.md").read_text()
     section = page.partition("## Replace manual checks")[2]
     named = set(re.findall(r"^\| .*\| `([a-z-]+)`", section, re.MULTILINE))
@@ -131,12 +130,12 @@ def test_how_to_guide_names_only_existing_checks() -> None:
     assert named <= {check.id for check in CHECKS}
 
 
-def probe(*prefixes: str, read_only: bool) -> Sequence[ProbeResult]:
+def probe(*prefixes, read_only):
     facts = Facts(namespace="any")
     return asyncio.run(external_probes.probe_external(facts, prefixes, None, read_only=read_only)).stores
 
 
-def test_store_is_unchanged_by_the_probe_and_a_read_only_probe_writes_nothing(tmp_path: Path) -> None:
+def test_store_is_unchanged_by_the_probe_and_a_read_only_probe_writes_nothing(tmp_path):
     before = tmp_path.stat().st_mtime_ns
     for read_only in (True, False):
         (store,) = probe(f"file://{tmp_path}", read_only=read_only)
@@ -144,7 +143,7 @@ def test_store_is_unchanged_by_the_probe_and_a_read_only_probe_writes_nothing(tm
         assert (tmp_path.stat().st_mtime_ns == before) is read_only
 
 
-def test_missing_store_is_reported_with_the_required_permissions(tmp_path: Path) -> None:
+def test_missing_store_is_reported_with_the_required_permissions(tmp_path):
     rows = ((True, "read", " get and list "), (False, "written", " get, put, list and delete "))
     for read_only, done, rights in rows:
         (store,) = probe(f"file://{tmp_path}/none", read_only=read_only)
@@ -152,11 +151,11 @@ def test_missing_store_is_reported_with_the_required_permissions(tmp_path: Path)
         assert rights in store.remedy
 
 
-def test_read_only_probe_detects_a_missing_permission_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_probe_detects_a_missing_permission_to_read(monkeypatch):
     store = fsspec.filesystem("memory")
     store.pipe_file("/private/there/data", b"a")
 
-    def refuse(*_: object, **__: object) -> bytes:
+    def refuse(*_, **__):
         raise PermissionError("403: GetObject is denied")
 
     monkeypatch.setattr(type(store), "cat_file", refuse)
@@ -165,8 +164,8 @@ def test_read_only_probe_detects_a_missing_permission_to_read(monkeypatch: pytes
     assert " get and list " in found.remedy
 
 
-def test_empty_prefix_in_a_closed_bucket_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def list_objects(_: object, path: str, **__: object) -> list[str]:
+def test_empty_prefix_in_a_closed_bucket_is_accepted(monkeypatch):
+    def list_objects(_, path, **__):
         raise FileNotFoundError(path) if path == "/closed/below" else OSError("Forbidden: closed")
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "ls", list_objects)
@@ -174,7 +173,7 @@ def test_empty_prefix_in_a_closed_bucket_is_accepted(monkeypatch: pytest.MonkeyP
     assert found.problem == ""
 
 
-def test_empty_prefix_in_an_existing_bucket_is_accepted() -> None:
+def test_empty_prefix_in_an_existing_bucket_is_accepted():
     fsspec.filesystem("memory").pipe_file("/bucket/there", b"")
     well, other = probe("memory://bucket/none/yet", "memory://other/none", read_only=True)
     assert well.problem == ""

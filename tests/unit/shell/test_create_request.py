@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,13 +14,13 @@ from backend_plugin.core.scheduling.capabilities import Capabilities
 from backend_plugin.core.settings import PluginSettings
 from backend_plugin.shell import create_request, task_responses
 from backend_plugin.shell.capabilities_cache import MAX_NAMESPACES, CapabilitiesCache
-from backend_plugin.shell.cluster import LogLine, LogRequest, ObjectName
+from backend_plugin.shell.cluster import LogLine
 
 INVALID = [b"\x12", b"\x12\x05a", b"\x0b", b"\x80" * 20, b"\x08" + b"\xff" * 11, b"\x0d\x00", b"\x1a\x01\xff"]
 MIB = 2**20
 
 
-def a_request() -> admin.CreateTaskRequest:
+def a_request():
     request = admin.CreateTaskRequest(output_prefix="s3://bucket/f1")
     request.template.type = "pytorch"
     request.template.task_type_version = 1
@@ -33,7 +32,7 @@ def a_request() -> admin.CreateTaskRequest:
     return request
 
 
-def test_request_is_parsed_without_its_unused_parts() -> None:
+def test_request_is_parsed_without_its_unused_parts():
     request = a_request()
     template = request.template.SerializeToString(deterministic=True)
     request.inputs.literals["x"].scalar.primitive.integer = 1
@@ -63,7 +62,7 @@ def test_oversized_part_is_a_problem_and_is_omitted(field: str, limit: int, part
     assert text not in str(read.template) + str(read.run)
 
 
-def test_message_with_too_many_fields_is_a_problem() -> None:
+def test_message_with_too_many_fields_is_a_problem():
     request = a_request()
     for number in range(create_request.MAX_FIELDS):
         request.template.config[str(number)] = "x"
@@ -71,7 +70,7 @@ def test_message_with_too_many_fields_is_a_problem() -> None:
     assert problem.field == "template"
 
 
-def test_invalid_request_is_rejected_and_unknown_fields_are_ignored() -> None:
+def test_invalid_request_is_rejected_and_unknown_fields_are_ignored():
     for data in INVALID:
         with pytest.raises(DecodeError):
             create_request.parse_request(data)
@@ -82,26 +81,26 @@ def test_invalid_request_is_rejected_and_unknown_fields_are_ignored() -> None:
 class Logs:
     """A cluster in which every pod has the same log line, repeated as often as requested."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self.text = text
-        self.read: list[str] = []
+        self.read = []
 
-    async def read_log(self, name: ObjectName, wanted: LogRequest) -> AsyncIterator[LogLine]:
+    async def read_log(self, name, wanted):
         self.read.append(name.name)
         for _ in range(wanted.tail or 0):
             yield LogLine(time="", text=self.text)
 
 
-def last_lines(logs: Any, number: int, lines: int) -> list[Sequence[str]]:
+def last_lines(logs, number, lines):
     pods = [Pod(name=f"j-worker-{at}", role="worker", index=at) for at in range(number)]
 
-    async def read() -> list[Sequence[str]]:
+    async def read():
         return [batch async for batch in task_responses.read_last_lines(logs, "p-d", pods, lines)]
 
     return asyncio.run(read())
 
 
-def test_logs_of_many_replicas_have_a_common_size_limit() -> None:
+def test_logs_of_many_replicas_have_a_common_size_limit():
     logs = Logs("x" * 1_000)
     batches = last_lines(logs, 100, 10_000)
     assert sum(len(line) for batch in batches[:-1] for line in batch) <= 8 * MIB
@@ -112,22 +111,22 @@ def test_logs_of_many_replicas_have_a_common_size_limit() -> None:
     assert len(logs.read) == len(batches)
 
 
-def test_log_of_one_replica_and_each_line_have_a_size_limit() -> None:
+def test_log_of_one_replica_and_each_line_have_a_size_limit():
     ((*lines,),) = last_lines(Logs("x" * MIB), 1, 100)
     assert {len(line) for line in lines} == {len("worker-0: ") + 64 * 2**10}
     assert MIB // 4 < sum(map(len, lines)) <= MIB // 2
 
 
 class Looks:
-    def __init__(self) -> None:
-        self.namespaces: list[str] = []
+    def __init__(self):
+        self.namespaces = []
 
-    async def fetch_capabilities(self, namespace: str, _: PluginSettings) -> Capabilities:
+    async def fetch_capabilities(self, namespace, _):
         self.namespaces.append(namespace)
         return Capabilities()
 
 
-async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
+async def test_capabilities_are_kept_for_the_latest_namespaces_only():
     source = Looks()
     found = CapabilitiesCache(source, PluginSettings(), ("kept",))
     for namespace in ("kept", *(f"n{number}" for number in range(MAX_NAMESPACES))):
@@ -138,11 +137,11 @@ async def test_capabilities_are_kept_for_the_latest_namespaces_only() -> None:
     assert source.namespaces == ["n0"]
 
 
-def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_logged_reasons_are_kept_for_the_latest_namespaces_only(caplog):
     caplog.set_level(logging.INFO)
     found = CapabilitiesCache(None, PluginSettings())
 
-    def count_records(number: int) -> int:
+    def count_records(number):
         caplog.clear()
         found.log_selection(a_run(namespace=f"n{number}"), ("because",))
         return len(caplog.records)

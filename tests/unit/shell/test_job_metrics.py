@@ -7,7 +7,6 @@ from backend_plugin.core.judging.verdict import Phase
 from backend_plugin.core.observed import Condition, Job, PodGroup
 from backend_plugin.core.scheduling import gang_annotation
 from backend_plugin.shell.cache import Cache
-from backend_plugin.shell.cached_job import CachedJob
 from backend_plugin.shell.job_metrics import MAX_QUEUES, compute_oldest_wait, count_jobs, measure_start
 from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.task_responses import CachedResponse
@@ -16,7 +15,7 @@ from backend_plugin.shell.watch_status import WatchState, WatchStatus
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def add(cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "", age: float = 0) -> CachedJob:
+def add(cache, name, phase=None, *, queue="", age=0):
     """Add a job; the namespace is the part of the name before the slash."""
     namespace, _, name = name.partition("/")
     gang = {gang_annotation.ANNOTATION: msgspec.json.encode({"queue": queue}).decode()} if queue else {}
@@ -29,7 +28,7 @@ def add(cache: Cache, name: str, phase: Phase | None = None, *, queue: str = "",
     return entry
 
 
-def test_jobs_are_counted_by_phase_namespace_and_queue() -> None:
+def test_jobs_are_counted_by_phase_namespace_and_queue():
     cache = Cache(lambda: NOW)
     add(cache, "a/1", Phase.RUNNING, queue="team")
     add(cache, "a/2", Phase.RUNNING, queue="team")
@@ -43,7 +42,7 @@ def test_jobs_are_counted_by_phase_namespace_and_queue() -> None:
     }
 
 
-def test_phase_before_the_first_verdict_is_the_one_that_flyte_received() -> None:
+def test_phase_before_the_first_verdict_is_the_one_that_flyte_received():
     cache = Cache(lambda: NOW)
     entry = add(cache, "a/1")
     started = msgspec.structs.replace(entry.job, conditions=(Condition(type="Running", true=True),))
@@ -54,7 +53,7 @@ def test_phase_before_the_first_verdict_is_the_one_that_flyte_received() -> None
     assert count_jobs(cache) == {("RUNNING", "a", ""): 1}
 
 
-def test_queue_of_the_pod_group_takes_precedence_and_an_invalid_name_has_no_own_label() -> None:
+def test_queue_of_the_pod_group_takes_precedence_and_an_invalid_name_has_no_own_label():
     cache = Cache(lambda: NOW)
     foreign = PodGroup(kind="PodGroup", name="1", queue="of-another", foreign=True)
     own = PodGroup(kind="Workload", name="1", queue="actual")
@@ -65,7 +64,7 @@ def test_queue_of_the_pod_group_takes_precedence_and_an_invalid_name_has_no_own_
     assert count_jobs(cache) == {("QUEUED", "a", "actual"): 1, ("QUEUED", "b", "_other"): 3}
 
 
-def test_only_the_largest_queues_have_their_own_labels() -> None:
+def test_only_the_largest_queues_have_their_own_labels():
     cache = Cache(lambda: NOW)
     for number in range(2_000):
         add(cache, f"n{number // 2}/{number}", Phase.RUNNING)
@@ -78,7 +77,7 @@ def test_only_the_largest_queues_have_their_own_labels() -> None:
     assert sum(counts.values()) == 2_003
 
 
-def test_oldest_waiting_job_was_never_placed() -> None:
+def test_oldest_waiting_job_was_never_placed():
     cache = Cache(lambda: NOW)
     assert compute_oldest_wait(cache, NOW) == 0
     add(cache, "a/1", Phase.RUNNING, age=900)
@@ -87,11 +86,11 @@ def test_oldest_waiting_job_was_never_placed() -> None:
     assert compute_oldest_wait(cache, NOW) == 300
 
 
-def measured(metrics: Metrics) -> tuple[float, float]:
+def measured(metrics):
     return metrics.job_wait._sum.get(), metrics.job_start._sum.get()
 
 
-def test_start_of_a_job_is_measured_once_by_the_server_that_created_it() -> None:
+def test_start_of_a_job_is_measured_once_by_the_server_that_created_it():
     cache, metrics = Cache(lambda: NOW), Metrics()
     entry = add(cache, "a/1", age=100)
     measure_start(metrics, entry, Phase.RUNNING, NOW)
@@ -109,12 +108,12 @@ def test_start_of_a_job_is_measured_once_by_the_server_that_created_it() -> None
     assert measured(metrics) == (100, 120)
 
 
-def page(metrics: Metrics) -> list[str]:
+def page(metrics):
     lines = generate_latest(metrics.registry).decode().splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
-def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
+def test_first_failure_of_a_cause_increases_a_series_that_exists():
     metrics = Metrics()
     before = page(metrics)
     assert 'kfpytorch_job_failures_total{cause="oom-gpu"} 0.0' in before
@@ -123,7 +122,7 @@ def test_first_failure_of_a_cause_increases_a_series_that_exists() -> None:
     assert len(page(metrics)) == len(before)
 
 
-def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind() -> None:
+def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind():
     clock = [100.0]
     status = WatchStatus(lambda: clock[0])
     for kind, namespace in (("pods", "a"), ("pods", "b"), ("workloads", ""), ("jobs", "")):
@@ -141,7 +140,7 @@ def test_age_is_that_of_the_oldest_namespace_of_each_watched_kind() -> None:
     assert status.ages() == {("pods",): 10.0}
 
 
-def test_current_failures_are_described_with_the_affected_kinds() -> None:
+def test_current_failures_are_described_with_the_affected_kinds():
     status = WatchStatus()
     for kind in ("jobs", "pods"):
         status.set_state(kind, "", WatchState.STALE, "no answer")

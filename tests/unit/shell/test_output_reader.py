@@ -2,7 +2,6 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,20 @@ from kfpytorch_common.causes import Cause
 _ERRORS = {"gone.pb": FileNotFoundError, "denied.pb": PermissionError, "cut.pb": ConnectionError}
 
 
-def document(message: str = "no data", seconds: int = 0, **fields: Any) -> bytes:
+def document(message="no data", seconds=0, **fields):
     error = ContainerError(code="USER:ValueError", message=message, **fields)
     error.timestamp.seconds = seconds
     return ErrorDocument(error=error).SerializeToString()
 
 
-def read_outputs(prefix: str, *listed: str, **bounds: Any) -> TaskOutputs:
+def read_outputs(prefix, *listed, **bounds):
     return asyncio.run(
         OutputReader(OutputPrefixes(listed or [prefix]), ReadLimits(**bounds)).read_outputs(prefix)
     )
 
 
 @pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
+def memory():
     store = fsspec.filesystem("memory")
     yield store
     store.store.clear()
@@ -43,18 +42,18 @@ def memory() -> Iterator[MemoryFileSystem]:
 
 
 @pytest.fixture(params=["memory", "file"])
-def prefix(request: pytest.FixtureRequest, tmp_path: Path, memory: MemoryFileSystem) -> str:
+def prefix(request, tmp_path, memory):
     return "memory://bucket/out" if request.param == "memory" else f"file://{tmp_path}/out"
 
 
-def write(prefix: str, **files: bytes) -> None:
+def write(prefix, **files):
     for name, content in files.items():
         fsspec.filesystem(prefix.partition(":")[0], auto_mkdir=True).pipe_file(
             f"{prefix}/{name.replace('__', '.')}", content
         )
 
 
-def test_missing_location_has_no_outputs(prefix: str) -> None:
+def test_missing_location_has_no_outputs(prefix):
     listed = prefix.removesuffix("/out")
     assert read_outputs(prefix, listed) == TaskOutputs()
     write(prefix, x=b"")
@@ -70,21 +69,21 @@ def test_unreadable_file_still_counts_as_an_error_file(prefix: str, content: byt
     assert (file.message, file.worker, file.path) == (message, "", f"{prefix}/error.pb")
 
 
-def test_error_file_without_a_valid_time_has_its_modification_time(prefix: str) -> None:
+def test_error_file_without_a_valid_time_has_its_modification_time(prefix):
     write(prefix, error__pb=document(seconds=10**17))
     (file,) = read_outputs(prefix).error_files
     assert file.message == "no data"
     assert abs(datetime.now(timezone.utc) - file.at).total_seconds() < 60
 
 
-def test_large_error_files_are_reported_but_not_read(prefix: str) -> None:
+def test_large_error_files_are_reported_but_not_read(prefix):
     write(prefix, error_a__pb=document("x" * 1000), error_b__pb=document())
     messages = {file.path[-4]: file.message for file in read_outputs(prefix, file_bytes=500).error_files}
     assert messages == {"a": "an error file that is larger than the limit of 500 bytes", "b": "no data"}
     assert [file.message for file in read_outputs(prefix, all_bytes=500).error_files].count("no data") == 1
 
 
-def test_earliest_of_many_error_files_are_read(tmp_path: Path) -> None:
+def test_earliest_of_many_error_files_are_read(tmp_path):
     for index in range(20):
         (tmp_path / f"error-{index}.pb").write_bytes(document())
         os.utime(tmp_path / f"error-{index}.pb", (1_000_000 - index, 1_000_000 - index))
@@ -93,14 +92,14 @@ def test_earliest_of_many_error_files_are_read(tmp_path: Path) -> None:
     assert ([Path(file.path).name for file in found.error_files], found.more) == (earliest, 17)
 
 
-def test_long_error_message_is_truncated(prefix: str) -> None:
+def test_long_error_message_is_truncated(prefix):
     write(prefix, error__pb=document("a" * 10**6 + "b" * 10**6))
     (file,) = read_outputs(prefix).error_files
     assert file.message == "a" * 1_000
     assert file.failure.message == "a" * 16_000
 
 
-def test_symlink_out_of_a_listed_directory_is_rejected(tmp_path: Path) -> None:
+def test_symlink_out_of_a_listed_directory_is_rejected(tmp_path):
     secret, listed = tmp_path / "secret", tmp_path / "listed"
     write(f"file://{secret}", error__pb=document())
     listed.mkdir()
@@ -110,7 +109,7 @@ def test_symlink_out_of_a_listed_directory_is_rejected(tmp_path: Path) -> None:
             read_outputs(prefix, str(listed))
 
 
-def test_symlinks_are_followed_if_they_or_the_root_are_listed(tmp_path: Path) -> None:
+def test_symlinks_are_followed_if_they_or_the_root_are_listed(tmp_path):
     write(f"file://{tmp_path}/there", outputs__pb=b"")
     (tmp_path / "link").symlink_to(tmp_path / "there")
     assert read_outputs(str(tmp_path / "link")) == TaskOutputs(outputs=True)
@@ -134,13 +133,13 @@ def test_pipe_or_symlink_is_no_output_and_no_readable_error_file(tmp_path, make,
     assert [file.message for file in found.error_files] == [message]
 
 
-def test_directory_is_no_error_file(prefix: str) -> None:
+def test_directory_is_no_error_file(prefix):
     for name in ("error.pb", "outputs.pb"):
         write(f"{prefix}/{name}", part=b"x")
     assert read_outputs(prefix, prefix.removesuffix("/out")) == TaskOutputs()
 
 
-def test_file_deleted_while_a_directory_is_listed_is_skipped(tmp_path: Path) -> None:
+def test_file_deleted_while_a_directory_is_listed_is_skipped(tmp_path):
     files = {tmp_path / "error-a.pb", tmp_path / "error-b.pb"}
     for file in files:
         file.touch()
@@ -152,7 +151,7 @@ def test_file_deleted_while_a_directory_is_listed_is_skipped(tmp_path: Path) -> 
         assert list(entries) == []
 
 
-def test_missing_listed_directory_is_a_store_error(tmp_path: Path) -> None:
+def test_missing_listed_directory_is_a_store_error(tmp_path):
     with pytest.raises(StoreUnavailable, match="check that it is mounted here"):
         read_outputs(f"{tmp_path}/absent/out", f"{tmp_path}/absent")
 
@@ -164,36 +163,36 @@ class OddStore(MemoryFileSystem):
     build: Any = None
     answer: Any = None
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args, **options):
         type(self).build()
         super().__init__(*args, **options)
 
-    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+    def ls(self, path, detail=True, **options):
         return type(self).answer()
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+    def cat_file(self, path, start=None, end=None, **options):
         raise _ERRORS[path.rpartition("-")[2]](path)
 
 
 @pytest.fixture
-def odd(monkeypatch: pytest.MonkeyPatch) -> type[OddStore]:
+def odd(monkeypatch):
     monkeypatch.setitem(STORES, "odd", "odd")  # Another scheme than those of installed packages.
     fsspec.register_implementation("odd", OddStore, clobber=True)
     OddStore.build = lambda: None
     return OddStore
 
 
-async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddStore], tmp_path: Path) -> None:
+async def test_hanging_store_times_out_and_does_not_block_others(odd, tmp_path):
     (tmp_path / "outputs.pb").touch()
     release = threading.Event()
-    hanging: list[int] = []
+    hanging = []
 
-    def hang() -> None:
+    def hang():
         hanging.append(threading.get_ident())
         release.wait()
 
     odd.answer = hang
-    failures: list[tuple[str, Exception]] = []
+    failures = []
     bounds = ReadLimits(seconds=0.3, at_once=2, turn_seconds=0.3)
     prefixes = OutputPrefixes(["odd://a", str(tmp_path)])
     outcomes = OutputReader(prefixes, bounds, lambda *failure: failures.append(failure))
@@ -211,7 +210,7 @@ async def test_hanging_store_times_out_and_does_not_block_others(odd: type[OddSt
 
 @pytest.mark.parametrize("error", [RuntimeError("no credentials " + "x" * 1000), ValueError(), OSError("x")])
 def test_store_exception_is_reported_with_a_remedy(odd: type[OddStore], error: Exception) -> None:
-    def fail() -> None:
+    def fail():
         raise error
 
     odd.answer = fail
@@ -222,11 +221,11 @@ def test_store_exception_is_reported_with_a_remedy(odd: type[OddStore], error: E
     assert raised.value.__cause__ is error
 
 
-def listing(*names: str) -> Any:
+def listing(*names):
     return lambda: [{"name": f"a/b/{name}", "size": 3, "type": "file"} for name in names]
 
 
-def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(odd: type[OddStore]) -> None:
+def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(odd):
     odd.answer = listing("error-gone.pb")  # It was deleted after the listing.
     assert read_outputs("odd://a/b") == TaskOutputs()
     odd.answer = listing("error-denied.pb")
@@ -237,14 +236,14 @@ def test_forbidden_error_file_counts_and_an_interrupted_read_is_a_store_error(od
         read_outputs("odd://a/b")
 
 
-def test_store_without_its_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_without_its_package_is_reported(monkeypatch):
     monkeypatch.setitem(STORES, "lost", "lostfs")  # Some of the real packages may be installed.
     fsspec.register_implementation("lost", "lostfs.LostFileSystem", clobber=True, errtxt="Install lostfs")
     with pytest.raises(StoreUnusable, match="run: pip install lostfs"):
         read_outputs("lost://a/b")
 
 
-async def wait_until(true: Any) -> None:
+async def wait_until(true):
     for _ in range(1_000):
         if true():
             return
@@ -252,14 +251,14 @@ async def wait_until(true: Any) -> None:
     raise AssertionError("it did not come about")
 
 
-def count_threads() -> int:
+def count_threads():
     return sum(each.name == "outcome" for each in threading.enumerate())
 
 
-async def test_reads_of_many_stores_use_a_limited_number_of_threads(odd: type[OddStore]) -> None:
+async def test_reads_of_many_stores_use_a_limited_number_of_threads(odd):
     go_on, built, inside = threading.Event(), list[None](), list[None]()
 
-    def hold() -> list[Any]:
+    def hold():
         inside.append(None)
         go_on.wait(20)
         return []
@@ -277,7 +276,7 @@ async def test_reads_of_many_stores_use_a_limited_number_of_threads(odd: type[Od
     await wait_until(lambda: len(collector._turns) == 0)
 
 
-async def test_wait_for_a_store_client_is_part_of_the_read_timeout(odd: type[OddStore]) -> None:
+async def test_wait_for_a_store_client_is_part_of_the_read_timeout(odd):
     go_on = threading.Event()
     odd.build = lambda: go_on.wait(20)
     collector = OutputReader(OutputPrefixes(["odd://*"]), ReadLimits(seconds=0.1))
@@ -289,7 +288,7 @@ async def test_wait_for_a_store_client_is_part_of_the_read_timeout(odd: type[Odd
     assert [type(each) for each in results] == [StoreUnavailable] * 2
 
 
-def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> None:
+def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path):
     report = "✗ train failed on rank 3 (worker-2) after 2.0 s (oom-gpu)\n  RuntimeError: no\n"
     message = f"Trace:\n\n{'é' * 150_000}\nMessage:\n\n{report}"
     for index in range(50):
@@ -308,7 +307,7 @@ def test_many_long_error_files_are_kept_within_one_megabyte(tmp_path: Path) -> N
     assert ends == [(Cause.OOM_GPU, 3, "RuntimeError")] * 32
 
 
-async def test_outputs_that_appear_later_are_found(prefix: str) -> None:
+async def test_outputs_that_appear_later_are_found(prefix):
     outcomes = OutputReader(OutputPrefixes([prefix.removesuffix("/out")]))
     assert await outcomes.read_outputs(prefix) == TaskOutputs()
     write(prefix, outputs__pb=b"")

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -27,25 +26,25 @@ MANY = 200
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def set_up(form: str | None = None, stream: io.StringIO | None = None) -> io.StringIO:
+def set_up(form=None, stream=None):
     stream = stream or io.StringIO()
     # Pytest's handlers stay usable after `force` removes them.
     logging_setup.configure_logging("info", form, stream)
     return stream
 
 
-def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+def lines(stream):
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_log_fields_apply_within_the_context_and_in_its_tasks() -> None:
+def test_log_fields_apply_within_the_context_and_in_its_tasks():
     stream = set_up()
 
-    async def log_lines() -> None:
+    async def log_lines():
         with logging_setup.add_log_fields(execution="f1"):
             with logging_setup.add_log_fields(job="j1"):
                 inner = asyncio.create_task(elsewhere())
@@ -54,7 +53,7 @@ def test_log_fields_apply_within_the_context_and_in_its_tasks() -> None:
         await inner
         LOG.info("after")
 
-    async def elsewhere() -> None:
+    async def elsewhere():
         LOG.info("inner")
 
     asyncio.run(log_lines())
@@ -67,7 +66,7 @@ def test_log_fields_apply_within_the_context_and_in_its_tasks() -> None:
     ]
 
 
-def test_text_log_line_is_short_and_contains_the_fields_and_a_terminal_has_colours() -> None:
+def test_text_log_line_is_short_and_contains_the_fields_and_a_terminal_has_colours():
     stream = set_up("text")
     LOG.debug("suppressed by the level")
     LOG.info("started", extra={"execution": "f1", "project": "p"})
@@ -111,7 +110,7 @@ def test_tracing_is_requested_by_the_opentelemetry_variables(environ: dict[str, 
     assert tracing.is_requested(environ) is asked
 
 
-def test_opentelemetry_is_imported_only_if_tracing_is_requested() -> None:
+def test_opentelemetry_is_imported_only_if_tracing_is_requested():
     program = (
         "import sys; from backend_plugin.shell import tracing\n"
         "with tracing.open_tracing({}) as nothing:\n"
@@ -194,7 +193,7 @@ async def test_objects_present_after_the_sync_are_frozen(gc_as_before):
     assert gc.get_freeze_count() > at_first + 1_000
 
 
-async def slow_to_end(ended: list[str], name: str) -> None:
+async def slow_to_end(ended, name):
     try:
         await asyncio.Event().wait()
     finally:
@@ -203,7 +202,7 @@ async def slow_to_end(ended: list[str], name: str) -> None:
         ended.append(name)
 
 
-async def cancel_after_start(life: "asyncio.Task[None]") -> None:
+async def cancel_after_start(life):
     await asyncio.sleep(0.01)
     life.cancel()
     await asyncio.wait([life])
@@ -211,17 +210,17 @@ async def cancel_after_start(life: "asyncio.Task[None]") -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_cancelled_group_waits_for_all_tasks() -> None:
-    ended: list[str] = []
+async def test_cancelled_group_waits_for_all_tasks():
+    ended = []
     group = run_until_first_exit(slow_to_end(ended, "a"), slow_to_end(ended, "b"))
     await cancel_after_start(asyncio.create_task(group))
     assert sorted(ended) == ["a", "b"]
 
 
-async def test_first_failure_ends_all_tasks() -> None:
-    ended: list[str] = []
+async def test_first_failure_ends_all_tasks():
+    ended = []
 
-    async def fails() -> None:
+    async def fails():
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
@@ -229,32 +228,32 @@ async def test_first_failure_ends_all_tasks() -> None:
     assert ended == ["b"]
 
 
-async def swallow_a_cancellation() -> None:
+async def swallow_a_cancellation():
     with suppress(asyncio.CancelledError):
         await asyncio.Event().wait()
     await asyncio.Event().wait()
 
 
-async def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
+async def test_task_that_swallows_a_cancellation_is_cancelled_again():
     await cancel_after_start(asyncio.create_task(run_until_first_exit(swallow_a_cancellation())))
     # Both groups cancel again after the same interval, the outer one the inner one, which then still waits.
     group = run_until_first_exit(run_until_first_exit(swallow_a_cancellation()))
     await cancel_after_start(asyncio.create_task(group))
 
 
-async def test_streams_of_all_jobs_encode_one_batch_between_other_calls() -> None:
-    happened: list[str] = []
-    received: list[int] = []
+async def test_streams_of_all_jobs_encode_one_batch_between_other_calls():
+    happened = []
+    received = []
 
-    def encode(number: int) -> int:
+    def encode(number):
         happened.append("told")
         return number
 
-    async def watcher(turn: asyncio.Lock) -> None:
+    async def watcher(turn):
         async for part in iter_batches(turn, range(MANY), encode):
             received.extend(part)
 
-    async def calls() -> None:
+    async def calls():
         while True:
             happened.append("call")
             await asyncio.sleep(0)

@@ -1,12 +1,11 @@
 """The transfer of a result from a worker to the caller, for tests."""
 
 from pathlib import Path
-from typing import Any
 
 from flytekitplugins.kfpytorch.worker import result
 
 
-def handed_over(value: Any, directory: Path) -> Any:
+def handed_over(value, directory):
     """Return the value as the caller receives it. Check that its file is removed."""
     result.save(value, directory, directory)
     arrived = result.load(directory)
@@ -15,7 +14,7 @@ def handed_over(value: Any, directory: Path) -> Any:
     return arrived
 
 
-def is_mapped(address: int) -> bool:
+def is_mapped(address):
     """True if the memory at an address of this process belongs to a file."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, _, _, _, inode, *_ = line.split()

@@ -3,7 +3,6 @@
 import warnings
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import Any
 
 import click
 import pytest
@@ -44,13 +43,13 @@ def test_invalid_local_mode_is_rejected(value: str) -> None:
     )
 
 
-def test_verbose_variable_shows_all_ranks() -> None:
+def test_verbose_variable_shows_all_ranks():
     values = ("1", "true", "YES", "0", "false", "No", "")
     found = [runtime_info.is_verbose({"FLYTE_KFPYTORCH_VERBOSE": value}) for value in values]
     assert found == [True] * 3 + [False] * 4
 
 
-def params(**fields: Any) -> Any:
+def params(**fields):
     """Return the parameters of `pyflyte run`, in flytekit's own class."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # flytekit's command line uses deprecated functions of click.
@@ -73,17 +72,17 @@ def test_pyflyte_run_is_detected_from_the_click_context(remote, verbose, expecte
     assert (runtime_info.is_under_pyflyte_run(), runtime_info.is_verbose({})) == (False, False)
 
 
-def require(*packages: str) -> None:
+def require(*packages):
     require_packages(SimpleNamespace(train_job=TrainJob(packages=packages)))
 
 
-def test_installed_packages_are_accepted() -> None:
+def test_installed_packages_are_accepted():
     require("packaging", f"flytekit=={version('flytekit')}", "no-such; python_version < '3'")
     require_packages(SimpleNamespace(train_job=None))
     require_packages(SimpleNamespace(train_job=TrainJob()))
 
 
-def test_missing_packages_are_named_with_the_install_command() -> None:
+def test_missing_packages_are_named_with_the_install_command():
     with pytest.raises(PackagesNotInstalled) as caught:
         require("no-such>=1", "packaging", "flytekit<1")
     message = str(caught.value)

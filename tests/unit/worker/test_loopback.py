@@ -2,7 +2,6 @@
 
 import os
 from datetime import timedelta
-from typing import Any
 
 import psutil
 import pytest
@@ -14,17 +13,17 @@ pytestmark = [pytest.mark.torch, pytest.mark.linux]
 
 
 @pytest.fixture(autouse=True)
-def _on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _on_one_machine(monkeypatch):
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOOPBACK_ONLY", "1")
 
 
-def served_at(port: int) -> set[str]:
+def served_at(port):
     """Return the addresses at which this process listens on `port`."""
     found = psutil.Process(os.getpid()).net_connections("tcp")
     return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN and each.laddr.port == port}
 
 
-def store(host: str, port: int = 0, **options: Any) -> dist.TCPStore:
+def store(host, port=0, **options):
     return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, **options)
 
 
@@ -39,7 +38,7 @@ def test_store_with_a_loopback_address_listens_only_there(host: str, libuv: bool
     assert served_at(server.port) == {"127.0.0.1" if host == "localhost" else host}
 
 
-def test_arguments_may_be_passed_by_position_and_by_name_and_another_address_is_left_to_torch() -> None:
+def test_arguments_may_be_passed_by_position_and_by_name_and_another_address_is_left_to_torch():
     with torch_adaptations.keep_stores_on_loopback():
         by_position = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), False, True)
         by_name = dist.TCPStore(host_name="127.0.0.1", port=0, is_master=True, wait_for_workers=False)
@@ -48,7 +47,7 @@ def test_arguments_may_be_passed_by_position_and_by_name_and_another_address_is_
     assert found == [{"127.0.0.1"}, {"127.0.0.1"}, {"::"}]
 
 
-def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
+def test_two_stores_of_one_process_can_share_a_port_as_in_torch():
     with torch_adaptations.keep_stores_on_loopback():
         first = store("127.0.0.1", multi_tenant=True)
         second = store("127.0.0.1", first.port, multi_tenant=True)
@@ -56,14 +55,14 @@ def test_two_stores_of_one_process_can_share_a_port_as_in_torch() -> None:
     assert first.get("key") == b"value"
 
 
-def test_port_of_another_server_is_rejected_as_in_torch() -> None:
+def test_port_of_another_server_is_rejected_as_in_torch():
     with torch_adaptations.keep_stores_on_loopback():
         first = store("127.0.0.1")
         with pytest.raises(dist.DistNetworkError, match="EADDRINUSE"):
             store("127.0.0.1", first.port)
 
 
-def test_process_group_can_be_recreated_on_the_same_port() -> None:
+def test_process_group_can_be_recreated_on_the_same_port():
     with torch_adaptations.keep_stores_on_loopback():
         port = store("127.0.0.1").port
         for _ in range(3):
@@ -73,7 +72,7 @@ def test_process_group_can_be_recreated_on_the_same_port() -> None:
     assert served_at(port) == set()
 
 
-def test_stores_are_unchanged_without_the_variable_and_after_the_context(monkeypatch) -> None:
+def test_stores_are_unchanged_without_the_variable_and_after_the_context(monkeypatch):
     with torch_adaptations.keep_stores_on_loopback():
         pass
     assert served_at((after := store("127.0.0.1")).port) == {"::"}

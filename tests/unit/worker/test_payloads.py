@@ -4,7 +4,6 @@ import dataclasses
 import pickle
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,20 +23,20 @@ MODEL = SimpleNamespace(lock=LOCK, size=3)
 MANY = 1 << 18
 
 
-def payload(function: Callable[..., Any], **inputs: Any) -> Payload:
+def payload(function, **inputs):
     return Payload(function, inputs, ExecutionSettings("s3://raw", None, None))
 
 
-def refusal(sent: Payload) -> str:
+def refusal(sent):
     with pytest.raises(payloads.NotPicklable) as refused:
         payloads.encode_payload(sent, "flow.train")
     return str(refused.value)
 
 
-def test_payload_is_equal_after_encoding_and_decoding() -> None:
+def test_payload_is_equal_after_encoding_and_decoding():
     offset = 5
 
-    def train(size: int) -> int:
+    def train(size):
         return size + offset
 
     sent = payload(train, size=3)
@@ -46,10 +45,10 @@ def test_payload_is_equal_after_encoding_and_decoding() -> None:
     assert arrived == Payload(arrived.function, {"size": 3}, sent.settings)
 
 
-def test_code_pickled_by_value_keeps_its_file_names() -> None:
-    def train() -> None:
+def test_code_pickled_by_value_keeps_its_file_names():
+    def train():
         class Model:
-            def step(self) -> None:
+            def step(self):
                 [(lambda: 1 / value)() for value in (1, 0)]
 
         Model().step()
@@ -65,13 +64,13 @@ def test_code_pickled_by_value_keeps_its_file_names() -> None:
     assert theirs[-1] == (Path(__file__), line + 2, "<lambda>")
 
 
-def list_unsendable() -> dict[str, Payload]:
+def list_unsendable():
     """Return payloads that cannot be pickled, by the part that prevents this."""
     fine, own = 1, threading.Lock()
 
-    def use_input(data: Any) -> None: ...
+    def use_input(data): ...
 
-    def use_global() -> Any:
+    def use_global():
         return LOCK
 
     lock = "cannot pickle '_thread.lock' object"
@@ -83,7 +82,7 @@ def list_unsendable() -> dict[str, Payload]:
     }
 
 
-def test_object_that_cannot_be_pickled_is_named() -> None:
+def test_object_that_cannot_be_pickled_is_named():
     for culprit, sent in list_unsendable().items():
         assert refusal(sent) == (
             f"flow.train cannot be sent to its worker processes: {culprit}. "
@@ -91,7 +90,7 @@ def test_object_that_cannot_be_pickled_is_named() -> None:
         )
 
 
-def test_callable_without_code_is_sent_or_rejected() -> None:
+def test_callable_without_code_is_sent_or_rejected():
     assert pickle.loads(payloads.encode_payload(payload(len), "flow.train")).function is len
     assert "cannot be sent to its worker processes" in refusal(payload(threading.Lock().acquire))
 
@@ -102,11 +101,11 @@ class Epoch:
     name: str
 
 
-def is_equal(arrived: np.ndarray, sent: np.ndarray) -> bool:
+def is_equal(arrived, sent):
     return (arrived.dtype, arrived.shape) == (sent.dtype, sent.shape) and bool((arrived == sent).all())
 
 
-def test_result_keeps_its_decks_and_metadata(tmp_path: Path) -> None:
+def test_result_keeps_its_decks_and_metadata(tmp_path):
     arrived = handed_over(ElasticWorkerResult(3, [Deck("curves", "<svg/>")], None), tmp_path)
     assert (arrived.return_value, arrived.om) == (3, None)
     assert [(deck.name, deck.html) for deck in arrived.decks] == [("curves", "<svg/>")]
@@ -134,7 +133,7 @@ def test_array_of_any_layout_is_returned(tmp_path: Path, sent: np.ndarray) -> No
     assert is_equal(handed_over(sent, tmp_path), sent)
 
 
-def test_shared_array_is_returned_once_and_is_writable(tmp_path: Path) -> None:
+def test_shared_array_is_returned_once_and_is_writable(tmp_path):
     losses = np.arange(4 * MANY)
     arrived = handed_over({"all": [losses, losses], "epoch": Epoch(losses, "first")}, tmp_path)
     arrived["all"][0][7] = -1
@@ -142,13 +141,13 @@ def test_shared_array_is_returned_once_and_is_writable(tmp_path: Path) -> None:
     assert losses[7] == 7
 
 
-def test_result_that_cannot_be_pickled_leaves_no_file(tmp_path: Path) -> None:
+def test_result_that_cannot_be_pickled_leaves_no_file(tmp_path):
     with pytest.raises(TypeError, match="generator"):
         result.save((number for number in range(3)), tmp_path, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_result_larger_than_the_room_in_its_directory_uses_the_workspace(tmp_path, monkeypatch) -> None:
+def test_result_larger_than_the_room_in_its_directory_uses_the_workspace(tmp_path, monkeypatch):
     # A test cannot fill a file system.
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10 * MANY}))
     sent = np.arange(2 * MANY)

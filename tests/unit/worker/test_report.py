@@ -1,7 +1,6 @@
 """The rank that a failure report names, and the report: the root cause, the other ranks, the remedy."""
 
 import dataclasses
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -44,21 +43,21 @@ ABORTED = Failure(rank=1, replica="worker-0", exit_code=-6, time_ns=5, pid=77)
 WORDS = ["terminate called", "  what():  op.preamble.length <= op.nbytes. 8 vs 4. Received data size"]
 
 
-def cause(**fields: Any) -> Failure:
+def cause(**fields):
     return dataclasses.replace(CAUSE, **fields)
 
 
-def lines(*, cause: Failure = CAUSE, others: Sequence[Failure] = (WAITED,), **fields: Any) -> list[str]:
+def lines(*, cause=CAUSE, others=(WAITED,), **fields):
     about = fields.pop("verdict", FailureAnalysis(cause=cause, others=others))
     return report.render(dataclasses.replace(AFTER, verdict=about, **fields)).splitlines()
 
 
-def test_verbose_report_has_the_traceback_and_that_of_a_pod_nothing_in_place_of_the_rerun_command() -> None:
+def test_verbose_report_has_the_traceback_and_that_of_a_pod_nothing_in_place_of_the_rerun_command():
     assert lines(verbose=True) == [*lines()[:-1], *CAUSE.traceback.splitlines()]
     assert lines(at_terminal=False) == lines()[:-1]
 
 
-def test_report_of_a_killed_rank_has_no_trace() -> None:
+def test_report_of_a_killed_rank_has_no_trace():
     killed = Failure(rank=1, replica="worker-0", exit_code=-9, time_ns=1, pid=77)
     message = "Connection closed by peer"
     lost = cause(rank=0, exception="RuntimeError", message=message, from_torch=True, collective="barrier")
@@ -86,35 +85,35 @@ def test_report_has_a_hint_for_the_cause(fields: dict[str, Any], hint: str) -> N
     assert [hint in line for line in lines(cause=cause(**fields)) if line.startswith("  hint   ")] == [True]
 
 
-def test_long_message_in_a_pod_is_truncated_with_a_count() -> None:
+def test_long_message_in_a_pod_is_truncated_with_a_count():
     message = "\n".join(f"line {number}" for number in range(1, 21))
     shown = lines(cause=cause(message=message, frames=(INNER,)), others=[], ranks=1, at_terminal=False)
     first = ["  ValueError: line 1", "  line 2", "  line 3", "  line 4"]
     assert shown[1:7] == [*first, "  … (16 more lines, in the log)", "    ❱ loss = model(batch)"]
 
 
-def test_ranks_with_the_same_failure_are_listed_together() -> None:
+def test_ranks_with_the_same_failure_are_listed_together():
     for ranks, expected in (((2, 0), "ranks 0, 2"), (range(2, 20), "ranks 2-19")):
         others = [dataclasses.replace(WAITED, rank=rank) for rank in ranks]
         shown = lines(others=others, well=[], ranks=len(others) + 1)
         assert f"  others {expected} waited at /home/me/flow.py:30 in train" in shown
 
 
-def test_report_of_a_pod_makes_no_claims_about_other_pods() -> None:
+def test_report_of_a_pod_makes_no_claims_about_other_pods():
     hung = cause(rank=3, exception="DistStoreError", message="wait timeout after 9 ms", from_torch=True)
     shown = lines(cause=hung, others=[dataclasses.replace(WAITED, rank=2)], ranks=2, at_terminal=False)
     assert [line for line in shown if "it waited for" in line] == []
 
 
-def test_report_is_limited_for_ranks_at_many_positions() -> None:
-    def build_waiting_rank(rank: int) -> Failure:
+def test_report_is_limited_for_ranks_at_many_positions():
+    def build_waiting_rank(rank):
         return dataclasses.replace(WAITED, rank=rank, frames=(dataclasses.replace(CALLER, line=rank),))
 
     shown = lines(others=[build_waiting_rank(rank) for rank in range(2, 100)], ranks=100)
     assert (shown[:3], len(shown) <= report.MOST_LINES == 25) == (lines()[:3], True)
 
 
-def test_error_shared_by_several_ranks_is_reported_once() -> None:
+def test_error_shared_by_several_ranks_is_reported_once():
     others = [cause(rank=rank, message=f"no column on rank {rank}") for rank in (0, 2, 3, 4, 6)]
     shown = lines(others=[*others, cause(rank=7, frames=(CALLER,))], well=[], ranks=8)
     assert [line for line in shown if line.startswith("  others")] == [
@@ -123,7 +122,7 @@ def test_error_shared_by_several_ranks_is_reported_once() -> None:
     ]
 
 
-def test_exception_chain_of_the_error_is_shown() -> None:
+def test_exception_chain_of_the_error_is_shown():
     first = RaisedException(exception="OSError", message="disk\nfull", handled=True)
     second = RaisedException(exception="KeyError", message="'y'", frames=(CALLER,))
     assert lines(cause=cause(chain=(first, second)))[1:5] == [
@@ -134,7 +133,7 @@ def test_exception_chain_of_the_error_is_shown() -> None:
     ]
 
 
-def test_long_line_of_a_message_is_not_wrapped() -> None:
+def test_long_line_of_a_message_is_not_wrapped():
     message = "word " * 3_000
     assert lines(cause=cause(message=message))[1] == f"  ValueError: {message}"
     assert lines(cause=cause(message="x" * 16_500))[1] == (
@@ -145,7 +144,7 @@ def test_long_line_of_a_message_is_not_wrapped() -> None:
     )
 
 
-def test_lines_of_a_long_message_are_shown_up_to_a_limit() -> None:
+def test_lines_of_a_long_message_are_shown_up_to_a_limit():
     message_lines = [f"line {number} {'x' * 60}" for number in range(150)]
     shown = lines(cause=cause(message="\n".join(message_lines)))
     assert shown[1:151] == [f"  ValueError: {message_lines[0]}", *(f"  {line}" for line in message_lines[1:])]
@@ -153,12 +152,12 @@ def test_lines_of_a_long_message_are_shown_up_to_a_limit() -> None:
     assert lines(cause=cause(message="\n" * 300))[200] == "  … (101 more lines, in the log)"
 
 
-def in_collective(rank: int, collective: str, line: int) -> Failure:
+def in_collective(rank, collective, line):
     frames = (dataclasses.replace(CALLER, line=line),)
     return dataclasses.replace(WAITED, rank=rank, collective=collective, frames=frames)
 
 
-def test_positions_in_different_collectives_end_with_a_line_about_them() -> None:
+def test_positions_in_different_collectives_end_with_a_line_about_them():
     reduce, cast = in_collective(0, "all_reduce", 7), in_collective(1, "broadcast", 9)
     assert list_positions([reduce, cast, in_collective(2, "all_reduce", 7), WAITED])[-1] == (
         "ranks are in different collectives: ranks 0, 2 in all_reduce at /home/me/flow.py:7 in train, "
@@ -172,7 +171,7 @@ def test_positions_in_matching_collectives_have_no_line_about_them(names: tuple[
     assert all(line.startswith("rank ") for line in list_positions(stopped))
 
 
-def test_failure_is_formatted_in_one_line() -> None:
+def test_failure_is_formatted_in_one_line():
     at, long = ", at /home/me/model.py:12 in fit", cause(message="x" * 250)
     for failure, expected in {
         CAUSE: f"rank 1 (worker-0): ValueError: no such column: 'y'{at}",
@@ -184,8 +183,8 @@ def test_failure_is_formatted_in_one_line() -> None:
         assert report.format_failure(failure) == expected
 
 
-def test_timeout_failure_lists_the_positions_of_the_ranks() -> None:
-    frames: dict[int | None, tuple[Frame, ...]] = {0: (CALLER,), 1: (), 2: (CALLER,), None: ()}
+def test_timeout_failure_lists_the_positions_of_the_ranks():
+    frames = {0: (CALLER,), 1: (), 2: (CALLER,), None: ()}
     ranks = [dataclasses.replace(WAITED, rank=rank, frames=each) for rank, each in frames.items()]
     failure = build_timeout_failure(timedelta(minutes=1), RunOutcome(failures=ranks))
     assert failure.replica == "all ranks"
@@ -197,13 +196,13 @@ def test_timeout_failure_lists_the_positions_of_the_ranks() -> None:
     assert select_root_cause([failure]) is failure
 
 
-def test_timeout_failure_names_only_the_ranks_that_still_ran() -> None:
+def test_timeout_failure_names_only_the_ranks_that_still_ran():
     hung, well = dataclasses.replace(WAITED, rank=1), dataclasses.replace(WAITED, rank=0, exit_code=0)
     failure = build_timeout_failure(timedelta(minutes=1), RunOutcome(failures=[hung], well=[well]))
     assert (failure.replica, failure.message.splitlines()[-1]) == ("rank 1", "rank 0 ended well")
 
 
-def test_start_error_is_rendered() -> None:
+def test_start_error_is_rendered():
     assert report.render_start_error("flow.train", ValueError("word " * 30)).splitlines() == [
         "✗ flow.train did not run",
         "  ValueError:" + " word" * 19,
@@ -299,7 +298,7 @@ def test_rank_is_early_if_others_lost_it(failures, well, early) -> None:
     assert (verdict.cause.exception == "EarlyExit") is bool(early)
 
 
-def test_rank_0_that_exits_with_code_0_is_early_if_others_waited() -> None:
+def test_rank_0_that_exits_with_code_0_is_early_if_others_waited():
     left = dataclasses.replace(
         LOST, exit_code=0, exception="SystemExit", message="the function called sys.exit(0)"
     )
@@ -309,7 +308,7 @@ def test_rank_0_that_exits_with_code_0_is_early_if_others_waited() -> None:
     assert analyze_failures([left], []).early == ()
 
 
-def test_gloo_abort_is_explained_as_a_collective_mismatch() -> None:
+def test_gloo_abort_is_explained_as_a_collective_mismatch():
     sentence = "gloo received 8 bytes and expected 4, and ended process 77 with SIGABRT"
     explained = explain_abort(ABORTED, WORDS)
     assert (explained.exception, explained.message) == ("CollectiveMismatch", sentence)
@@ -325,7 +324,7 @@ CAUGHT = RaisedException(
 WRAPPED = dataclasses.replace(LOST, message="wrapped", from_torch=False, chain=(CAUGHT,))
 
 
-def test_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -> None:
+def test_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection():
     found = analyze_failures([WRAPPED], [RETURNED])
     assert [each.rank for each in found.early] == [1]
     [other] = found.others
@@ -333,7 +332,7 @@ def test_rank_is_early_if_another_wrapped_the_error_of_its_lost_connection() -> 
     assert (other.frames, other.collective) == ((BARRIER,), "barrier")
 
 
-def test_wrapped_connection_error_is_a_consequence_of_another_error() -> None:
+def test_wrapped_connection_error_is_a_consequence_of_another_error():
     late = dataclasses.replace(RAISED, time_ns=9 * 10**9)
     assert analyze_failures([WRAPPED, late], []).cause is late
     assert analyze_failures([WRAPPED, WAITING], []).cause is WRAPPED

@@ -1,7 +1,6 @@
 """Tensors in the result of rank 0 are memory-mapped, not pickled."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.torch
 MANY = 1 << 19
 
 
-def form(tensor: torch.Tensor) -> tuple[Any, ...]:
+def form(tensor):
     return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad
 
 
@@ -53,7 +52,7 @@ def test_tensor_of_a_newer_dtype_is_returned(tmp_path: Path, name: str, count: i
     assert [torch.equal(each.view(torch.uint8), content[-each.nbytes :]) for each in views] == [True] * 3
 
 
-def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
+def test_views_of_one_memory_stay_views_of_one_memory(tmp_path):
     whole = torch.zeros(MANY)
     arrived = handed_over({"whole": whole, "row": whole.view(4, -1)[1], "again": whole}, tmp_path)
     arrived["row"].fill_(3)
@@ -63,7 +62,7 @@ def test_views_of_one_memory_stay_views_of_one_memory(tmp_path: Path) -> None:
     assert whole.sum() == 0
 
 
-def test_returned_module_is_mapped_and_can_be_trained(tmp_path: Path) -> None:
+def test_returned_module_is_mapped_and_can_be_trained(tmp_path):
     torch.manual_seed(0)
     sent = nn.Linear(1000, 1000)
     arrived = handed_over(sent, tmp_path)
@@ -76,7 +75,7 @@ def test_returned_module_is_mapped_and_can_be_trained(tmp_path: Path) -> None:
     torch.testing.assert_close(after, {name: value - 0.1 for name, value in before.items()})
 
 
-def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> None:
+def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path):
     first, second = torch.ones(MANY), torch.ones(MANY)
     arrived = handed_over([first, (second, {"array": second.numpy(), "small": torch.ones(2)})], tmp_path)
     arrived[0].fill_(7)
@@ -87,13 +86,13 @@ def test_tensors_and_arrays_may_be_mixed_without_new_sharing(tmp_path: Path) -> 
 class MadeWhenPickled:
     """An object with a tensor that exists only while it is pickled."""
 
-    def __init__(self, value: float) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self):
         return {"value": self.value, "tensor": torch.full((MANY,), self.value)}
 
 
-def test_memory_created_during_pickling_is_kept_separate(tmp_path: Path) -> None:
+def test_memory_created_during_pickling_is_kept_separate(tmp_path):
     arrived = handed_over([MadeWhenPickled(float(number)) for number in range(20)], tmp_path)
     assert [each.__dict__["tensor"].unique().tolist() for each in arrived] == [[float(n)] for n in range(20)]

@@ -7,7 +7,6 @@ import stat
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,30 +16,30 @@ from flytekitplugins.kfpytorch.worker.console import Console
 from kfpytorch_common.forkserver import client, launch
 
 
-def refuse(warning: str) -> None:
+def refuse(warning):
     raise AssertionError(warning)
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     monkeypatch.setenv("FLYTE_KFPYTORCH_LOG_DIR", str(tmp_path / "logs"))
     return tmp_path / "logs"
 
 
-def test_run_gets_a_new_log_directory_at_the_configured_location(root: Path) -> None:
+def test_run_gets_a_new_log_directory_at_the_configured_location(root):
     made = [run_files.create_log_directory("examples.digits.train", refuse) for _ in range(2)]
     assert sorted(root.iterdir()) == made
     for path in root.iterdir():
         assert re.fullmatch(r"\d{8}-\d{6}-\d{6}-examples\.digits\.train", path.name)
 
 
-def test_task_name_cannot_lead_out_of_the_log_directory(root: Path) -> None:
+def test_task_name_cannot_lead_out_of_the_log_directory(root):
     for task, end in (("../../etc/x y", "-..-..-etc-x-y"), ("a" * 300, "-" + "a" * 80)):
         made = run_files.create_log_directory(task, refuse)
         assert (made.parent, made.name[22:]) == (root, end)
 
 
-def test_default_log_directory_is_the_state_directory(tmp_path: Path, monkeypatch) -> None:
+def test_default_log_directory_is_the_state_directory(tmp_path, monkeypatch):
     monkeypatch.delenv("FLYTE_KFPYTORCH_LOG_DIR", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -49,12 +48,12 @@ def test_default_log_directory_is_the_state_directory(tmp_path: Path, monkeypatc
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_logs_of_the_last_fifty_runs_are_kept(root: Path) -> None:
+def test_logs_of_the_last_fifty_runs_are_kept(root):
     made = [run_files.create_log_directory(f"run{number}", refuse) for number in range(53)]
     assert sorted(root.iterdir()) == made[3:]
 
 
-def test_directories_of_other_programs_are_never_removed(root: Path) -> None:
+def test_directories_of_other_programs_are_never_removed(root):
     root.mkdir()
     theirs = [root / f"0-experiment-{number}" for number in range(60)]
     for path in theirs:
@@ -63,10 +62,10 @@ def test_directories_of_other_programs_are_never_removed(root: Path) -> None:
     assert [path for path in theirs if not path.exists()] == []
 
 
-def test_log_directory_is_temporary_if_the_location_is_not_writable(root, tmp_path, monkeypatch) -> None:
+def test_log_directory_is_temporary_if_the_location_is_not_writable(root, tmp_path, monkeypatch):
     root.write_text("a file is in the way")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    warnings: list[str] = []
+    warnings = []
     made = run_files.create_log_directory("train", warnings.append)
     assert (made.parent, stat.S_IMODE(made.stat().st_mode)) == (tmp_path, 0o700)
     assert warnings == [
@@ -77,13 +76,13 @@ def test_log_directory_is_temporary_if_the_location_is_not_writable(root, tmp_pa
 
 
 @pytest.fixture
-def connection() -> Iterator[client.Client]:
+def connection():
     server = launch.start_fresh_server(())
     yield server.client
     server.stop()
 
 
-def test_workspace_is_kept_only_with_files_and_after_a_successful_run(connection: client.Client) -> None:
+def test_workspace_is_kept_only_with_files_and_after_a_successful_run(connection):
     with run_files.create_workspace(connection) as made:
         (Path(made) / "model.pt").write_text("weights")
     connection.wait_until_handled()
@@ -95,7 +94,7 @@ def test_workspace_is_kept_only_with_files_and_after_a_successful_run(connection
     assert [Path(path).exists() for path in (empty, failed)] == [False, False]
 
 
-def test_scratch_larger_than_memory_is_on_disk(connection: client.Client, tmp_path: Path) -> None:
+def test_scratch_larger_than_memory_is_on_disk(connection, tmp_path):
     with run_files.create_scratch(connection, 1 << 60) as scratch:
         assert not scratch.is_relative_to("/dev/shm")
     assert not scratch.exists()
@@ -118,7 +117,7 @@ def test_only_unlocked_directories_of_ended_processes_are_removed(connection: cl
         assert not alive.exists()
 
 
-def test_run_directories_are_private_and_locked_until_the_end(connection: client.Client) -> None:
+def test_run_directories_are_private_and_locked_until_the_end(connection):
     with (
         run_files.create_workspace(connection) as workspace,
         run_files.create_scratch(connection, 0) as scratch,
@@ -134,18 +133,18 @@ def test_run_directories_are_private_and_locked_until_the_end(connection: client
 class Rank:
     """A rank that writes to a console; its standard input and error are not used."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory):
         self.console = Console(directory, all_ranks=True)
         self._ends = self.console.open_slot("worker-0").ends
         self.console.set_rank(0, 1)
 
-    def write(self, text: str, *, at: float) -> None:
+    def write(self, text, *, at):
         os.write(self._ends[1], text.encode())
         for fd in self.console.list_readable():
             self.console.read_available(fd)
         self.console.show_redrawn(at)
 
-    def close(self) -> None:
+    def close(self):
         for fd in self._ends:
             os.close(fd)
         self.console.read_remaining()
@@ -181,7 +180,7 @@ def test_unfinished_line_is_shown_once(tmp_path, capfd, written, shown, at_the_e
     assert (before, capfd.readouterr().out) == (shown, at_the_end)
 
 
-def test_input_for_an_ended_process_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_for_an_ended_process_is_discarded(monkeypatch):
     rank, (reader, typed) = Rank(None), os.pipe()
     # As with a terminal: the process has the other end, which is closed when it ends.
     end, rank.console.slots[0].answers = os.pipe()

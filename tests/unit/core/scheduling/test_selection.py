@@ -7,7 +7,6 @@ from builders import a_run, a_template, reject
 
 from backend_plugin.core import settings
 from backend_plugin.core.pipeline import plan
-from backend_plugin.core.plan import Plan
 from backend_plugin.core.scheduling.capabilities import NOTHING, Capabilities
 
 FIVE = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas": 4}}
@@ -31,23 +30,23 @@ PARTS = {
 }
 
 
-def has(*groups: str, **fields) -> Capabilities:
+def has(*groups, **fields):
     """Return the capabilities of a cluster with these API groups; its operator has no gang scheduler."""
     facts = {"operator_scheduler": "", **fields}
     return Capabilities(apis=dict.fromkeys((*groups, "kubeflow.org"), ("v1",)), **facts)
 
 
-def planned(ganging, found: Capabilities = NOTHING, *, gang=None, run=None) -> Plan:
+def planned(ganging, found=NOTHING, *, gang=None, run=None):
     custom = {**FIVE, "kfpytorch": {"gang": gang}} if gang else FIVE
     platform = settings.read({"kfpytorch": {"gang": ganging}})
     return plan(a_template(custom), a_run(**(run or {})), platform, (), found)
 
 
-def refused(ganging, found: Capabilities = NOTHING, **fields) -> list[str]:
+def refused(ganging, found=NOTHING, **fields):
     return [str(problem) for problem in reject(planned, ganging, found, **fields)]
 
 
-def describe_plan(made: Plan) -> tuple[str, str]:
+def describe_plan(made):
     job = made.manifests[0]
     labels = job["metadata"]["labels"]
     scheduler = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"].get("schedulerName", "")
@@ -108,11 +107,11 @@ def test_other_available_schedulers_are_reported():
     assert "creates a group for every job, which these gangs do not use" in made.reasons[-1]
 
 
-def coscheduling(by: str, **more: str) -> dict[str, str]:
+def coscheduling(by, **more):
     return {"scheduler": "coscheduling", "pod-groups-by": by, **more}
 
 
-def volcano(by: str, **more: str) -> dict[str, str]:
+def volcano(by, **more):
     return {"scheduler": "volcano", "pod-groups-by": by, **more}
 
 
@@ -257,7 +256,7 @@ def test_scheduler_that_the_task_cannot_use_is_rejected(ganging, found, schedule
 
 
 def test_gang_settings_decide_on_group_creation_and_detection():
-    def read(**values) -> tuple[bool, bool]:
+    def read(**values):
         gang = settings.read({"kfpytorch": {"gang": values}}).kfpytorch.gang
         assert gang.needs_detection is (values.get("scheduler") == "auto")
         return gang.can_create_groups, gang.is_unconfigured

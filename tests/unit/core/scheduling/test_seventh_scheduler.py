@@ -12,7 +12,6 @@ from backend_plugin.core.dialects.table import read_job
 from backend_plugin.core.pipeline import plan
 from backend_plugin.core.scheduling import adapter, companions, registry
 from backend_plugin.core.scheduling.capabilities import Capabilities
-from backend_plugin.core.scheduling.gang import GangSpec
 from backend_plugin.core.scheduling.gang_settings import GangSettings
 from backend_plugin.doctor import access_review, queries
 from backend_plugin.doctor.checks import gang, queues
@@ -22,15 +21,15 @@ from backend_plugin.kube import api_resources
 API: Final = "seventh.example.org"
 
 
-def marks(gang: GangSpec) -> adapter.SchedulingFields:
+def marks(gang):
     return adapter.SchedulingFields(scheduler_name=gang.scheduler_name, pod_labels={f"{API}/crew": gang.name})
 
 
-def crew(gang: GangSpec):
+def crew(gang):
     return {"size": gang.min_member, "queue": gang.queue}
 
 
-def detect(found: Capabilities, _: str) -> adapter.Detection | None:
+def detect(found, _):
     detection = adapter.Detection(rank=adapter.DetectionRank.API, why=f"the cluster has {API}")
     return detection if found.has_api(API) else None
 
@@ -59,11 +58,11 @@ CUSTOM: Final = {"masterReplicas": {"replicas": 1}, "workerReplicas": {"replicas
 
 
 @pytest.fixture(autouse=True)
-def _row(monkeypatch: pytest.MonkeyPatch) -> None:
+def _row(monkeypatch):
     monkeypatch.setitem(registry.ADAPTERS, "seventh", ADAPTERS)
 
 
-def planned(ganging, found: Capabilities | None = None, **options):
+def planned(ganging, found=None, **options):
     section = settings.read({"kfpytorch": {"gang": ganging}})
     template = a_template({**CUSTOM, "kfpytorch": {"gang": options}})
     return plan(template, a_run(), section, (), found or Capabilities())
@@ -98,7 +97,7 @@ def test_connector_watches_the_pod_groups_of_the_new_scheduler_and_needs_permiss
 def test_chart_has_rules_for_pod_groups_and_queues_of_the_new_scheduler():
     parts = yaml.safe_load(chart_rules.build_file())
 
-    def build_rule(plural: str, *verbs: str) -> dict[str, list[str]]:
+    def build_rule(plural, *verbs):
         return {"apiGroups": [API], "resources": [plural], "verbs": [*verbs]}
 
     assert build_rule("crews", "list", "watch") in parts["server"]
