@@ -85,7 +85,7 @@ INCONCLUSIVE = {
     "a proxy": ({"code": 404, "body": b"<html>"}, "404 NotFound"),
     "an error": ({"code": 500}, "the API server"),
     "nothing": ({"code": 200, "body": b"{}"}, "another object"),
-    "broken off": ({"truncate": True}, "not JSON"),
+    "broken off": ({"truncate": True}, "not a JSON object"),
 }
 
 
