@@ -10,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-LABEL = "training.kubeflow.org/"
 
 
 def moment(seconds):
@@ -56,7 +55,7 @@ class HistoryPod:
         metadata = {
             "name": self.name,
             "creationTimestamp": moment(self.created),
-            "labels": {LABEL + key: value for key, value in labels.items()},
+            "labels": {f"training.kubeflow.org/{key}": value for key, value in labels.items()},
         }
         if self.deleted is not None:
             metadata |= {"deletionTimestamp": moment(self.deleted + 30), "deletionGracePeriodSeconds": 30}

@@ -41,11 +41,9 @@ from kfpytorch_idl.v1 import job_ref_pb2, task_pb2
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PART = re.compile(r"<!-- generated: (?P<name>\S+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
-PHASES_PAGE = DOCS / "reference/phases.md"
 TABLES = ("before", "running", "given-up", "ends", "train-jobs")
 STATE = re.compile(r"^\| (<!-- (\S+) --> .*?) \| `", re.MULTILINE)
 ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
-PROTOS = ROOT / "protos/kfpytorch_idl/v1"
 MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"((?:^ +//.*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+? (\w+) = \d+;", re.MULTILINE)
 KINDS = {
@@ -93,7 +91,7 @@ def read_verdict(case: str) -> Mapping[str, Any]:
 
 
 def read_states(name: str) -> list[tuple[str, str]]:
-    return STATE.findall(read_part(PHASES_PAGE, name)["text"])
+    return STATE.findall(read_part(DOCS / "reference/phases.md", name)["text"])
 
 
 def build_phase_table(name: str) -> str:
@@ -195,7 +193,7 @@ def type_of(field: FieldDescriptor) -> str:
 def build_message_table(name: str) -> str:
     """Return a table of the fields of one of our messages, with the comments of the proto file."""
     module = job_ref_pb2 if name == "JobRef" else task_pb2
-    source = "".join(path.read_text() for path in sorted(PROTOS.glob("*.proto")))
+    source = "".join(path.read_text() for path in sorted((ROOT / "protos/kfpytorch_idl/v1").glob("*.proto")))
     comments = {
         field: words(comment) for comment, field in FIELD.findall(dict(MESSAGE.findall(source))[name])
     }
@@ -210,7 +208,6 @@ def words(comment: str) -> str:
 
 # ---- docs/explanation/timeouts.md: configurable timeouts, and fixed timeouts of the server
 
-TIMEOUTS_PAGE = DOCS / "explanation/timeouts.md"
 KEYS = {field: key for key, field in loader._GRACES.items()}
 KUBERNETES = KubernetesOptions()
 
@@ -262,7 +259,7 @@ def docstrings(kind: type) -> dict[str, str]:
 
 def build_server_table() -> str:
     """Return a table of the fixed timeouts, with the descriptions of the page."""
-    found = TIMEOUT.findall(read_part(TIMEOUTS_PAGE, "server")["text"])
+    found = TIMEOUT.findall(read_part(DOCS / "explanation/timeouts.md", "server")["text"])
     assert [name for _, name, _ in found] == [*FIXED]
     rows = [[lasting(FIXED[name]), what, then] for what, name, then in found]
     return table(["time", "of what", "then"], rows)

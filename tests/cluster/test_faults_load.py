@@ -39,7 +39,6 @@ FAULTS = (
 )
 CUT_EVERY = 200  # The number of operations between two aborts of all connections.
 GONE = status(410, "Expired", "too old resource version")
-ENDS = {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"}
 NEVER_FAIL = ("get", "delete")
 """These calls must succeed during faults: the server returns its last state, and retries deletions itself."""
 
@@ -108,7 +107,7 @@ class LoadTasks:
         """True if GetTask returns the expected terminal phase. Record a wrong terminal phase."""
         response = self._caller.get(attempt)
         end = self.ended.get(attempt.execution)
-        if response.phase in ENDS and response.phase != end:
+        if response.phase in {"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"} and response.phase != end:
             self.wrong.append(f"{attempt.execution} has ended {end}: {response}")
         return response.phase == end
 

@@ -42,7 +42,6 @@ STEPS, AT_ONCE = 7, 8
 FEW, MANY = range(24), (range(24, 124), range(124, 224), range(224, 324))
 SECONDS = timedelta(seconds=5)
 NAMESPACE = "histories"
-COUNTS = ("active", "succeeded", "failed")
 AT = "2026-01-01T00:00:00Z"
 EVICTED = {
     "type": "DisruptionTarget",
@@ -128,7 +127,7 @@ def describe(job, found, events):
         ],
         "jobsStatus": status.get("jobsStatus"),
         "replicas": {
-            role: [counts.get(name, 0) for name in COUNTS]
+            role: [counts.get(name, 0) for name in ("active", "succeeded", "failed")]
             for role, counts in status.get("replicaStatuses", {}).items()
         },
         "verdict": (verdict.phase.value, verdict.reason, verdict.message) if job else None,

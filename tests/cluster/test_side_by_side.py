@@ -23,7 +23,6 @@ from rig.propeller import PropellerOptions, RealPropeller
 NAMESPACE = "side-by-side"
 SETTINGS = {"image-pull-backoff-grace-period": "10s"}  # The default grace period is minutes long.
 A_POLL = 15  # Propeller polls every five seconds; the rest is a reserve for a busy machine.
-FOLLOWED = {"pytorchjobs", "pods"}
 ENDS = {
     "it ends well": ["0 SUCCEEDED"],
     "all replicas raise an error": ["0 FAILED"],
@@ -125,7 +124,7 @@ def test_server_reads_only_required_objects_from_the_api_server(compared):
         reads = sum(each.user == BACKEND and each.is_read for each in ours.calls)
         assert reads <= len(creates) + there + deleted + failed + conflicts, what
     again = [each for each in compared.calls if each.user == BACKEND and each.is_read and not each.name]
-    listed = Counter(each.resource for each in again if each.resource in FOLLOWED)
+    listed = Counter(each.resource for each in again if each.resource in {"pytorchjobs", "pods"})
     failed = sum(ours.attempts for what, (_, ours) in compared.pairs.items() if what != "it ends well")
     assert listed.keys() <= {"pods"}
     assert listed["pods"] <= failed

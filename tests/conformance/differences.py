@@ -14,8 +14,6 @@ from comparing import MISSING, Found, quantity
 
 from kfpytorch_common.quantity import parse
 
-Predicate = Callable[[Found], bool]
-
 
 def added(found):
     return bool(found.theirs == MISSING)
@@ -201,7 +199,7 @@ def native_sidecar(found):
 @dataclass(frozen=True)
 class Difference:
     path: str  # Pattern of the path: `*` matches anything; brackets contain names.
-    applies: Predicate  # The condition beyond the path.
+    applies: Callable[[Found], bool]  # The condition beyond the path.
 
     def explains(self, found):
         return fnmatchcase(found.path, self.path.replace("[", "[[]")) and self.applies(found)

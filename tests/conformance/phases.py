@@ -15,7 +15,6 @@ from histories import history
 from backend_plugin.cli import explain
 
 KIND = "PyTorchJob"
-VERDICTS = Path(__file__).parents[1] / "golden/verdicts"
 HISTORIES = 200
 SAME = {
     "Queued": "QUEUED",
@@ -29,7 +28,7 @@ BEFORE = ("WAITING_FOR_RESOURCES", "INITIALIZING")
 
 def cases():
     """Yield requests of ``explain --batch`` with a job: golden verdicts, and moments of random histories."""
-    for path in sorted(VERDICTS.glob("*/*.yaml")):
+    for path in sorted((Path(__file__).parents[1] / "golden/verdicts").glob("*/*.yaml")):
         request = yaml.safe_load(path.read_text())["request"]
         # The Go plugin has no other kind of job.
         if (request.get("job") or {}).get("kind", KIND) == KIND:

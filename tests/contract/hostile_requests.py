@@ -8,10 +8,7 @@ from flyteidl.admin import agent_pb2 as admin
 from kubernetes_messages import varint
 from serving import ASYNC, CONTAINER, build_creation
 
-Build = Callable[[int], dict[str, Any]]
 Request = tuple[str, bytes]  # The method and the message of a call.
-
-_ROLES = {"workerReplicas": {"replicas": 1}, "masterReplicas": {"replicas": 1}}
 
 
 def _many(size: int, each: int, make: Callable[[int], Any]) -> list[Any]:
@@ -23,7 +20,7 @@ def _texts(size: int) -> dict[str, str]:
 
 
 def _custom(fields: Any) -> dict[str, Any]:
-    return {"custom": {**_ROLES, **fields}}
+    return {"custom": {"workerReplicas": {"replicas": 1}, "masterReplicas": {"replicas": 1}, **fields}}
 
 
 def _limits(entry: Any, size: int, each: int) -> dict[str, Any]:
@@ -56,7 +53,7 @@ _TERM = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
 _NODES = "requiredDuringSchedulingIgnoredDuringExecution"
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/k"
 
-TEMPLATES: dict[str, Build] = {
+TEMPLATES: dict[str, Callable[[int], dict[str, Any]]] = {
     "custom: a text": lambda size: _custom({"x": "y" * size}),
     "custom: numbers": lambda size: _custom({"x": [1] * (size // 12)}),
     "custom: keys": lambda size: _custom(_texts(size)),

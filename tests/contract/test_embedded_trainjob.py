@@ -17,8 +17,6 @@ from backend_plugin.embedded.node_controller import NodeController
 from backend_plugin.embedded.options import EmbeddedOptions
 from backend_plugin.shell.cluster import LogRequest, ObjectName
 
-SUPPORT = DIALECTS["TrainJob"].runtimes
-SETTINGS = {"kfpytorch": {"dialect": "trainjob"}}
 PATIENCE = 40.0
 
 
@@ -65,7 +63,7 @@ class Jobs:
 async def open_jobs(folder, images=None):
     options = EmbeddedOptions(lost_after=0.1, images=images or {})
     cluster = await EmbeddedCluster.open(folder / "state", options)
-    async with serving(folder / "store", cluster, SETTINGS) as served:
+    async with serving(folder / "store", cluster, {"kfpytorch": {"dialect": "trainjob"}}) as served:
         yield Jobs(cluster, served)
     await cluster.close()
 
@@ -89,7 +87,7 @@ async def test_job_runtime_is_listed_and_a_package_job_for_it_is_rejected(jobs):
     (runtime,) = await jobs.cluster.list_runtimes()
     package_job = PackageJob(name="p", namespace=NAMESPACE, seconds=1)
     with pytest.raises(RequestRejected, match=r"spec\.trainer\.command: .* does not support it"):
-        await jobs.cluster.create(SUPPORT.build_package_job(runtime, package_job))
+        await jobs.cluster.create(DIALECTS["TrainJob"].runtimes.build_package_job(runtime, package_job))
     assert [runtime] == await jobs.cluster.list_runtimes()
     assert (runtime.kind, runtime.namespace, runtime.image) == ("TrainingRuntime", NAMESPACE, "i")
     assert (runtime.nodes, runtime.framework, runtime.job) == (3, "torch", runtime.name)

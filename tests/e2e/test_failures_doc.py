@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 MOST_IN_REPORT, MOST_IN_ALL = 25, 35
 PAGE = Path(__file__).parents[2] / "docs/reference/failure-examples.md"
-CELL = Path(__file__).parent / "scripts" / "cell.py"
 # `make soak` runs these programs, because each needs four seconds of CPU time. An update runs all.
 LONG = (
     () if os.environ.get("UPDATE") else ("data_loader", "exit_code", "import_error", "other_shape", "sigsegv")
@@ -85,7 +84,7 @@ def test_failure_report_is_equal_with_fresh_interpreters(pyflyte, folder):
 
 def test_notebook_report_contains_the_line_of_the_cell(tmp_path):
     shown = subprocess.run(
-        [sys.executable, CELL],
+        [sys.executable, Path(__file__).parent / "scripts" / "cell.py"],
         env={**os.environ, "FLYTE_KFPYTORCH_LOG_DIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,

@@ -61,13 +61,10 @@ def test_output_lines_are_whole_and_complete_under_load(logs, capfd, lines):
         assert is_complete, rank
 
 
-SCRIPT = Path(__file__).parent / "scripts" / "at_terminal.py"
-
-
 def at_terminal(pyflyte, task, **env):
     return pexpect.spawn(
         str(PYFLYTE),
-        ["run", str(SCRIPT), task],
+        ["run", str(Path(__file__).parent / "scripts" / "at_terminal.py"), task],
         env={**os.environ, **pyflyte.env, **env, MARK: pyflyte.mark, "TERM": "xterm"},
         dimensions=(30, 100),
         encoding="utf-8",

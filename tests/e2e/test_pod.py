@@ -18,8 +18,6 @@ from e2e.conftest import MARK, PYFLYTE
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
-SCRIPTS = Path(__file__).parent / "scripts"
-
 
 @dataclass
 class Pod:
@@ -86,7 +84,7 @@ def start_pod(pyflyte, task, index, port):
     process = subprocess.Popen(
         [*command, "--", "task-module", "in_pod", "task-name", task],
         env={**os.environ, **environment(task, index, port), MARK: pyflyte.mark},
-        cwd=SCRIPTS,
+        cwd=Path(__file__).parent / "scripts",
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -19,8 +19,7 @@ WAYS = {
     "fresh interpreters": (FLYTE, {"FLYTE_KFPYTORCH_FORK": "0"}),
     "torchrun": ([TORCHRUN, "--standalone", "--nproc-per-node=2", "driver.py", "plain"], {}),
 }
-NO_PROGRAMS = {"driver", "ranks"}
-NAMES = sorted({path.stem for path in PROGRAMS.glob("*.py")} - NO_PROGRAMS)
+NAMES = sorted({path.stem for path in PROGRAMS.glob("*.py")} - {"driver", "ranks"})
 QUICK = "data_loader"  # `make test` runs this program, and `make soak` runs all.
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

@@ -26,7 +26,6 @@ from flytekitplugins.kfpytorch import Elastic, PyTorch, SuccessPolicy, TrainJob,
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
-METHODS = ["spawn", "fork"]
 THREE = {"OMP_NUM_THREADS": "3"}
 Report = Artifact(name="report")
 
@@ -51,7 +50,7 @@ def raised(count):
     return COUNTER["calls"]
 
 
-@pytest.mark.parametrize("start_method", METHODS)
+@pytest.mark.parametrize("start_method", ["spawn", "fork"])
 def test_module_state_closures_and_dataclasses_reach_each_rank(start_method):
     around = {"factor": 3}
 

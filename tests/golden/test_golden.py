@@ -46,7 +46,10 @@ def answered(name: str):
         return {"problems": [msgspec.to_builtins(problem) for problem in refusal.problems]}
 
 
-def check(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.torch) for name in TASKS), *REQUESTS]
+)
+def test_plan_equals_the_golden_file(name):
     ((kind, value),) = answered(name).items()
     folder = HERE / name
     written = {"manifests": "plan.yaml", "problems": "problems.yaml"}[kind]
@@ -56,17 +59,6 @@ def check(name: str) -> None:
             old.unlink()
         (folder / written).write_text(text)
     assert {path.name: path.read_text() for path in folder.glob("*.yaml")} == {written: text}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", TASKS)
-def test_plan_of_an_example_equals_the_golden_file(name):
-    check(name)
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_plan_of_a_request_equals_the_golden_file(name):
-    check(name)
 
 
 def test_each_example_and_folder_is_a_test_case():

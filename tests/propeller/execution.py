@@ -26,7 +26,6 @@ from backend_plugin.cli.propeller_emulator import (
     TaskNode,
 )
 
-_TICK = 0.02
 _RESYNC = 0.2  # The polling interval in seconds; propeller's minimum is 5.
 _ORDER = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
 # All other phases require a message. The message of RUNNING is never published.
@@ -107,7 +106,7 @@ class Execution(grpc.UnaryUnaryClientInterceptor):
                     return attempt
             assert not is_last, f"{phase} not shown: {self._outcome}"
             assert time.monotonic() < deadline, f"{phase} not shown: {self.attempts}"
-            time.sleep(_TICK)
+            time.sleep(0.02)
 
     def intercept_unary_unary(self, continuation, details, request):
         """Record a call. Repeat it while the server is unavailable, as propeller does with our chart."""

@@ -25,6 +25,7 @@ PATIENT = JudgingSettings(
     image_pull_backoff_grace_period=timedelta(days=1),
 )
 RULES = JudgingContext(judging=PATIENT)
+SOAK = [pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 
 def judged(moment: Moment) -> Verdict:
@@ -80,15 +81,9 @@ def is_right_end(moment: Moment, verdict: Verdict) -> None:
         assert verdict.phase is Phase.RETRYABLE_FAILED
 
 
-def test_job_histories_end_correctly_and_phases_never_go_back():
-    for seed in range(100):
-        check(seed)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1_800)
-def test_many_job_histories_end_correctly_and_phases_never_go_back():
-    for seed in range(100, 20_000):
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 20_000), marks=SOAK)], ids=str)
+def test_job_histories_end_correctly_and_phases_never_go_back(seeds):
+    for seed in seeds:
         check(seed)
 
 
@@ -120,7 +115,8 @@ ODD = (
 )
 
 
-def check_mutations(first: int, cases: int) -> None:
+@pytest.mark.parametrize(("first", "cases"), [(0, 1_000), pytest.param(1, 100_000, marks=SOAK)])
+def test_mutated_objects_are_judged(first, cases):
     dice = random.Random(first)
     done = 0
     for seed in range(first, first + cases):
@@ -137,13 +133,3 @@ def check_mutations(first: int, cases: int) -> None:
             done += 1
             if done == cases:
                 return
-
-
-def test_mutated_objects_are_judged():
-    check_mutations(0, 1_000)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1_800)
-def test_many_mutated_objects_are_judged():
-    check_mutations(1, 100_000)

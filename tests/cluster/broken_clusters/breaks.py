@@ -13,7 +13,6 @@ from broken_clusters import cluster_changes, healthy
 from broken_clusters.break_case import Break
 
 _ROUTES = ("tasks", "task-plugins", "default-for-task-types")
-_COSCHEDULING = healthy.kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced")
 _KUEUE = [
     healthy.kind("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues", "Namespaced"),
     healthy.kind("kueue.x-k8s.io", "v1beta1", "ClusterQueue", "clusterqueues"),
@@ -71,7 +70,7 @@ BREAKS = (
         },
         there=lambda _: [
             {**healthy.OPERATOR, "status": {"availableReplicas": None, "readyReplicas": None}},
-            _COSCHEDULING,
+            healthy.kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced"),
         ],
     ),
     Break(

@@ -19,7 +19,6 @@ from gangs.scheduler_clusters import GPU, NAMESPACE
 
 NODES, EACH = 6, 8
 _JOB = "training.kubeflow.org/job-name"
-_ENDS = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +99,7 @@ class ObservedCluster:
         bound = [
             each
             for each in self._pods.values()
-            if "nodeName" in each["spec"] and each["status"]["phase"] not in _ENDS
+            if "nodeName" in each["spec"] and each["status"]["phase"] not in ("Succeeded", "Failed")
         ]
         held = Counter[str]()
         for pod in bound:

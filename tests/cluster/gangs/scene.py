@@ -20,8 +20,6 @@ GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS = f"{QUEUES}/namespaces/{NAMESPACE}/workloads"
-_IDENTITY = "kfpytorch.flyte.org/job"
-_PLACEHOLDER = "internal.yunikorn.apache.org/placeholder"
 _TRIES = 6  # The limit for timeouts of one call in a row, on a machine that other programs use.
 
 
@@ -77,7 +75,7 @@ class Scene:
     def ganged(self, attempt):
         """Return the objects that make the job a gang, as text."""
         groups = [each for each in self.groups() if _is_owned(each, attempt)]
-        ours = any(_IDENTITY in each["metadata"].get("labels", {}) for each in groups)
+        ours = any("kfpytorch.flyte.org/job" in each["metadata"].get("labels", {}) for each in groups)
         marks = [each["metadata"].get("annotations", {}) for each in self.pods(attempt)]
         made = {
             "our PodGroup": bool(groups) and ours,
@@ -186,4 +184,4 @@ def _is_owned(manifest, attempt):
 
 
 def _holds_a_place(pod):
-    return _PLACEHOLDER in pod["metadata"].get("annotations", {})
+    return "internal.yunikorn.apache.org/placeholder" in pod["metadata"].get("annotations", {})

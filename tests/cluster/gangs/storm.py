@@ -18,7 +18,6 @@ from gangs.reported_numbers import Claim, Job, NumberComparison
 from gangs.scene import Scene
 
 JOBS = 40
-_TICK = 0.5
 _ALL_SECONDS = 900  # The time in which all jobs must have ended; an idle machine needs 100 s.
 _STALLED = 150
 """Seconds in which a phase or the bound pods must change. A member of a gang waits with a node for 60 s."""
@@ -27,9 +26,7 @@ _AFTERWARDS = 45
 """Seconds after the end of a job in which its pods must have ended; 30 of them are for the outputs."""
 _OVER = frozenset({"SUCCEEDED", "FAILED", "RETRYABLE_FAILED", "ABORTED"})
 _STEPS = ("QUEUED", "WAITING_FOR_RESOURCES", "INITIALIZING", "RUNNING")
-_GIVEN_UP = "ResourceReservationTimeout"
 """The reason of YuniKorn for a gang whose placeholders were not placed in time."""
-_NEVER = "no node has that much"
 
 
 @dataclass(kw_only=True)
@@ -70,7 +67,7 @@ class Storm:
                 for job in (job for job in self.jobs if not job.ended):
                     self._report(f"not ended {job.attempt.job}", job, "")
                 break
-            time.sleep(_TICK)
+            time.sleep(0.5)
         self._await_empty()
         self._compare_numbers()
         return [f"{kind}: {text}" for kind, text in self.violations.items()]
@@ -147,7 +144,7 @@ class Storm:
             job.running = job.running or time.time()
         if response.phase in _OVER:
             job.ended = time.time()
-            if response.phase != job.end and _GIVEN_UP not in response.message:
+            if response.phase != job.end and "ResourceReservationTimeout" not in response.message:
                 self._report(
                     "unexpected end", job, f"{response.phase} instead of {job.end}: {response.message}"
                 )
@@ -192,7 +189,7 @@ class Storm:
         """Report the numbers of waiting messages that no report of a scheduler explains."""
         numbers = NumberComparison(cluster=self._cluster, counts_all=self.counts_all, compared=self.compared)
         for claim in self.claims:
-            if _NEVER in claim.message:
+            if "no node has that much" in claim.message:
                 self._report("never", claim.job, claim.message)
             for kind, description in numbers.iter_violations(claim):
                 self.compared[f"wrong {kind}"] += 1

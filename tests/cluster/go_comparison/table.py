@@ -9,7 +9,6 @@ from rig.images import REPOSITORY
 _NAMES = re.compile(r"\bf[0-9a-f]{19}(-n0-\d)?(-[0-9a-f]{12})?")
 # Keep the end of a traceback, which contains the error.
 _LONGEST = 260
-_NOT_TOLD = {"QUEUED"}
 
 
 def page(pairs, calls):
@@ -33,7 +32,7 @@ def _words(pairs):
 
 def _format_record(run):
     # Every task has these phases.
-    phases = [each for each in run.shown if each.phase not in _NOT_TOLD]
+    phases = [each for each in run.shown if each.phase != "QUEUED"]
     cells = []
     for each in phases:
         text = _shortened(each.message or each.reason)

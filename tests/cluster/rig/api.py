@@ -14,7 +14,6 @@ import yaml
 from rig.process import wait_for
 
 Manifest = dict[str, Any]
-_MANAGER = "kfpytorch-tests"
 _OF_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
@@ -65,7 +64,7 @@ class Api:
         return self._decode(
             self._client.patch(
                 f"{path_of(manifest)}/{name}",
-                params={"fieldManager": _MANAGER, "force": "true"},
+                params={"fieldManager": "kfpytorch-tests", "force": "true"},
                 headers={"Content-Type": "application/apply-patch+yaml"},
                 content=json.dumps(manifest),
             )

@@ -16,8 +16,7 @@ from rig.process import Process
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
 
-_FILE = REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml"
-CHART_RULES = yaml.safe_load(_FILE.read_text())
+CHART_RULES = yaml.safe_load((REPOSITORY / "charts/kfpytorch-backend/files/rules.yaml").read_text())
 _PARTS = ("server", "gangs", "dryRuns", "operators", "gangsEverywhere", "clusterRuntimes")
 RULES = (*(rule for part in _PARTS for rule in CHART_RULES[part]), CHART_RULES["groups"]["coscheduling"])
 """The RBAC rules of the server: those of the chart with gangs, and with the PodGroups of coscheduling."""

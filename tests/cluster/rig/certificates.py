@@ -13,7 +13,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _BITS = 2048
 # The training operator renews a certificate that is valid for less than 90 days.
 _VALID = datetime.timedelta(days=365)
-_SKEW = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class ClusterAuthority:
             .subject_name(subject)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _SKEW)
+            .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + _VALID)
         )
 

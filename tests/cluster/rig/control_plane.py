@@ -19,7 +19,6 @@ from rig.tools import tool
 HERE = "127.0.0.1"
 _PORTS = (16_384, 32_768)
 _CHANCE = random.SystemRandom()  # Independent of the global generator, which a test may have seeded.
-_SERVICES = "10.0.0.0/24"
 ADMIN = "admin"
 PROPELLER = "propeller"
 BACKEND = "backend"
@@ -243,7 +242,7 @@ class ControlPlane:
             f"--service-account-key-file={accounts.key}",
             f"--service-account-signing-key-file={accounts.key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-cluster-ip-range={_SERVICES}",
+            "--service-cluster-ip-range=10.0.0.0/24",
             "--allow-privileged",
             f"--kubelet-client-certificate={kubelets.certificate}",
             f"--kubelet-client-key={kubelets.key}",

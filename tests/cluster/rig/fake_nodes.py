@@ -7,7 +7,6 @@ import yaml
 from rig.api import build_manifest, has_condition
 from rig.tools import module_directory
 
-_STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 # The second one ends the pods of a Job immediately.
 _UNUSED = ("kustomization.yaml", "pod-complete.yaml")
 _MARK = {"kwok.x-k8s.io/node": "fake"}
@@ -26,7 +25,7 @@ def start(plane, nodes=2, capacity=None):
     module = module_directory("kwok", "sigs.k8s.io/kwok") / "kustomize/stage"
     stages = [
         yaml.safe_load(file.read_text())
-        for stage in _STAGES
+        for stage in ("node/fast", "node/heartbeat-with-lease", "pod/fast")
         for file in sorted((module / stage).glob("*.yaml"))
         if file.name not in _UNUSED
     ]

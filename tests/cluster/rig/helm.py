@@ -19,7 +19,6 @@ IMAGES = tuple(
     f"{RELEASE}:{tag}" for tag in (yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"], NEXT)
 )
 """The image names under which the nodes have this interpreter and its packages."""
-_FLYTE = "github.com/flyteorg/flyte"
 # A template that renders NOTES.txt into an object, because `helm template` does not print the notes.
 _NOTES = """
 apiVersion: v1
@@ -77,7 +76,7 @@ def _without_chance(manifest):
 
 def fetch_flyte_chart(name, folder):
     """Copy a published chart of Flyte and its dependencies to `folder`, and return its path."""
-    source = module_directory("flyte-charts", _FLYTE) / "charts"
+    source = module_directory("flyte-charts", "github.com/flyteorg/flyte") / "charts"
     chart = folder / name
     for part, place in ((name, chart), ("flyteconnector", chart / "charts" / "flyteconnector")):
         shutil.copytree(source / part, place, dirs_exist_ok=True, copy_function=shutil.copyfile)

@@ -21,7 +21,6 @@ MPI = "rn.local/mpi:1"
 PAUSE = "rn.local/pause:1"
 PYTHON = "rn.local/python:1"
 PROBE = "/rig/probe"  # The path of the program `probe` in every image except the sandbox image.
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # Without nsswitch.conf, names in /etc/hosts would first be looked up in the cluster's DNS.
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
@@ -29,7 +28,6 @@ _FILES = {
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-_FOLDERS = ("rig", "root", "tmp", "usr", "var", "var/tmp")
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -60,7 +58,7 @@ def python(names=()):
         names=[PYTHON, *names],
         files={**{name: text.encode() for name, text in _FILES.items()}, PROBE[1:]: tool("probe")},
         links=links,
-        folders=_FOLDERS,
+        folders=("rig", "root", "tmp", "usr", "var", "var/tmp"),
         environment={
             "HOME": "/root",
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -119,7 +117,7 @@ def archive(image, path):
     layer = _layer(image)
     digest = hashlib.sha256(layer).hexdigest()
     config = {
-        "architecture": _ARCHITECTURES[platform.machine()],
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
         "os": "linux",
         "config": {
             "Env": [f"{name}={value}" for name, value in image.environment.items()],

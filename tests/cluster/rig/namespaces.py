@@ -16,7 +16,6 @@ from rig.tools import tool
 
 PODS = "10.77.0.0/16"
 GATEWAY = "10.77.0.1"  # The address of the hub in the network of nodes and pods.
-_PREFIX = 16
 _ALL = "0.0.0.0"
 _UPLINK = "up0"
 # Paths that are compiled into programs and would be shared with other rigs or this machine. The two in
@@ -145,7 +144,7 @@ def _bridge(name, address, number):
     """
     return (
         f"ip link add {name} address 02:00:0a:4d:{number:02x}:01 type bridge",
-        f"ip address add {address}/{_PREFIX} dev {name}",
+        f"ip address add {address}/16 dev {name}",
         f"ip link set {name} up",
     )
 

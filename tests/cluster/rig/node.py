@@ -11,7 +11,6 @@ from rig.tools import tool
 
 # /run is private to each node. The path of the test folder can be too long for a socket.
 _SOCKET = "/run/containerd/containerd.sock"
-_ZONE = "cluster.local"
 _NAMESPACE = "k8s.io"  # The containerd namespace of Kubernetes.
 
 
@@ -153,7 +152,7 @@ class Node:
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "clusterDNS": [GATEWAY],
-            "clusterDomain": _ZONE,
+            "clusterDomain": "cluster.local",
             # Do not inherit the name servers of this machine, which are unreachable from here.
             "resolvConf": "",
         }

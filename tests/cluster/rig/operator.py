@@ -14,7 +14,6 @@ MODULE = "training-operator"  # The version that runs in these tests, 1.9.
 OLDER = ("training-operator-1.7", "training-operator-1.8")  # Older versions, used only for their CRDs.
 _MODULE = "github.com/kubeflow/training-operator"
 HOOK = "validator.training-operator.kubeflow.org"
-_SECRET = "training-operator-webhook-cert"
 # The operator waits for a certificate at this fixed path, but serves the one in its TMPDIR.
 _LOOKED_FOR = Path("/tmp/k8s-webhook-server/serving-certs")
 
@@ -30,7 +29,7 @@ def start(plane, *flags):
     plane.namespace(NAMESPACE)
     metrics, health, webhook = free_ports(3)
     serving = plane.authority.server(MODULE, ("training-operator.kubeflow.svc", "localhost", HERE))
-    plane.keep_certificates(NAMESPACE, _SECRET, serving, plane.authority.pair)
+    plane.keep_certificates(NAMESPACE, "training-operator-webhook-cert", serving, plane.authority.pair)
     temporary = plane.folder / "operator"
     served = temporary / _LOOKED_FOR.relative_to("/tmp")
     for directory in (served, _LOOKED_FOR):

@@ -11,7 +11,6 @@ from rig.namespaces import GATEWAY, Hub
 from rig.node import Node
 from rig.process import run_command, wait_for
 
-_PROGRAMS = ("ip", "mount", "nsenter", "unshare")
 # The API server has the first address of the Service range.
 _API_NAMES = (GATEWAY, "10.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 # Short timeouts, so that an unreachable node and its pods are given up soon.
@@ -23,7 +22,6 @@ _API_SERVER = (
     "--default-not-ready-toleration-seconds=10",
     "--default-unreachable-toleration-seconds=10",
 )
-_CONTROLLER_MANAGER = ("--node-monitor-period=2s", "--node-monitor-grace-period=20s")
 # The operator's default command fails if one of the search domains returns an error. The timeout is long,
 # because a master may wait for its node.
 _WAITER = f"""
@@ -65,7 +63,7 @@ def missing():
     """Return the reason why this machine cannot run real nodes, or an empty string."""
     if os.geteuid() != 0:
         return "real nodes are made of namespaces, mounts and cgroups, and need root"
-    programs = [each for each in _PROGRAMS if shutil.which(each) is None]
+    programs = [each for each in ("ip", "mount", "nsenter", "unshare") if shutil.which(each) is None]
     if programs:
         return f"real nodes need {', '.join(programs)} on the PATH (iproute2, util-linux)"
     controllers = [one for one in leftovers.CONTROLLERS if not (leftovers.CGROUPS / one / "tasks").exists()]
@@ -167,7 +165,7 @@ class RealCluster:
                 names=(place.address, *_API_NAMES),
                 without_nodes=(),
                 api_server=_API_SERVER,
-                controller_manager=_CONTROLLER_MANAGER,
+                controller_manager=("--node-monitor-period=2s", "--node-monitor-grace-period=20s"),
             ),
         )
 

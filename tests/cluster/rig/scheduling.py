@@ -4,7 +4,6 @@ from rig.control_plane import HERE, dumped, free_ports
 from rig.tools import module_directory
 
 COSCHEDULING = "scheduler-plugins-scheduler"
-_MODULE = "sigs.k8s.io/scheduler-plugins"
 # All profiles must have the same queue sort plugin.
 _PLUGINS = {
     "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
@@ -14,7 +13,7 @@ _PLUGINS = {
 
 def start(plane):
     """Start one kube-scheduler with a default and a coscheduling profile, and the PodGroup controller."""
-    crds = module_directory("kubernetes", _MODULE) / "config/crd/bases"
+    crds = module_directory("kubernetes", "sigs.k8s.io/scheduler-plugins") / "config/crd/bases"
     plane.crds(sorted(crds.glob("scheduling.x-k8s.io_*.yaml")))
     kubeconfig = plane.kubeconfig()
     configuration = {

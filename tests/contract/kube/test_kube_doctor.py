@@ -24,7 +24,6 @@ TRAINER = {
     "trainer.kubeflow.org": {"trainjobs": "v1alpha1", "trainingruntimes": "v1alpha1"},
     "jobset.x-k8s.io": {"jobsets": "v1alpha2"},
 }
-BOTH = {**OPERATOR, **TRAINER}
 CHECKS = {"PyTorchJob": "operator-missing", "TrainJob": "trainer-missing"}
 
 
@@ -115,7 +114,7 @@ def test_mpi_task_is_planned_with_its_framework_and_its_nodes(server, tmp_path):
 
 
 def test_operator_without_an_available_pod_is_not_used(server, tmp_path):
-    server.groups.update(BOTH)
+    server.groups.update({**OPERATOR, **TRAINER})
     for name, ready in (("training-operator", 0), ("kubeflow-trainer-controller-manager", 1)):
         server.apply(("apps", "deployments"), deployment(name, ready))
     facts = collect_facts(server, tmp_path)

@@ -11,7 +11,6 @@ import yaml
 from propeller import Wire
 
 KFPYTORCH = Path(sys.executable).with_name("kfpytorch")
-TESTS = Path(__file__).parents[2]
 PATIENCE = 30.0
 TOKEN = "of-the-tests"  # A fixed token, which a restart does not change.
 
@@ -42,7 +41,7 @@ class RoadServer:
         command += ["--log-format", "text", *self._options]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=TESTS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=Path(__file__).parents[2], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def listen(self):

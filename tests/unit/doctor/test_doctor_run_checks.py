@@ -19,7 +19,6 @@ from backend_plugin.doctor.facts import DryRunReply, Facts, NotReadable, ProbeRe
 from backend_plugin.doctor.run_checks import CHECKS, EXIT_CODES
 
 NODES = NotReadable("the API server answers 500", "kubectl get nodes")
-NEEDS = [(check.id, need) for check in CHECKS for need in check.needs]
 DOCS = Path(__file__).parents[3] / "docs"
 
 
@@ -98,7 +97,7 @@ def test_connector_without_an_endpoint_is_no_connector_of_flyte():
         assert "flyte-connector" in {each.id for each in run_checks.list_findings(facts)}
 
 
-@pytest.mark.parametrize(("check", "need"), NEEDS)
+@pytest.mark.parametrize(("check", "need"), [(check.id, need) for check in CHECKS for need in check.needs])
 def test_check_with_an_unreadable_subject_is_unknown_and_not_counted(check: str, need: Subject) -> None:
     facts = replace(CASES[check], unseen={need: NODES})
     found = {each.id: each for each in run_checks.list_findings(facts)}

@@ -8,7 +8,6 @@ from backend_plugin.embedded.options import EmbeddedOptions, HostInfo
 
 Manifest = dict[str, Any]
 
-LABEL = "training.kubeflow.org/"
 OF_SERVER = {"HOME": "/home/me", "PATH": "/bin"}
 MACHINE = HostInfo(environment=OF_SERVER, prefix="/server", cpus=8, memory=1 << 33, psutil="/packages")
 PATHS = ("/pods/u", "/tmp/u")
@@ -20,7 +19,7 @@ def replica(name: str = "j-worker-1", *, port: str = "40001", **spec: Any) -> Ma
         "name": name,
         "namespace": "a",
         "uid": "u",
-        "labels": {f"{LABEL}job-name": "j", "team": "vision"},
+        "labels": {"training.kubeflow.org/job-name": "j", "team": "vision"},
         "annotations": {"kfpytorch.flyte.org/port": port} if port else {},
     }
     defaults = {"nodeName": "node-1", "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 30}

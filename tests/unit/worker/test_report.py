@@ -30,11 +30,10 @@ CAUSE = Failure(
 WAITED = Failure(
     rank=0, replica="master-0", exit_code=-15, time_ns=2, stopped=True, waiting=True, frames=(CALLER,)
 )
-WELL = Failure(rank=2, replica="worker-1", exit_code=0, time_ns=9, message="the function returned")
 AFTER = report.FailureReport(
     task="flow.train",
     verdict=FailureAnalysis(cause=CAUSE, others=[WAITED]),
-    well=[WELL],
+    well=[Failure(rank=2, replica="worker-1", exit_code=0, time_ns=9, message="the function returned")],
     ranks=3,
     seconds=4.26,
     logs="/logs/run",
@@ -268,8 +267,6 @@ RETURNED = Failure(
     rank=1, replica="worker-0", exit_code=0, time_ns=4 * 10**9, message="the function returned"
 )
 SILENT = dataclasses.replace(RETURNED, message="", time_ns=5_500_000_000)
-LATE = dataclasses.replace(RETURNED, time_ns=6 * 10**9)
-LONG_AFTER = dataclasses.replace(SILENT, time_ns=7 * 10**9)
 BUSY = Failure(rank=2, replica="worker-1", exit_code=-15, time_ns=6 * 10**9, stopped=True)
 WAITING = dataclasses.replace(BUSY, waiting=True)
 RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=False)
@@ -283,9 +280,9 @@ RAISED = dataclasses.replace(BUSY, exit_code=1, exception="ValueError", stopped=
         pytest.param([LOST, BUSY], [RETURNED], [1], id="others did not wait"),
         pytest.param([TIMED_OUT], [RETURNED], [1], id="it was waited for"),
         pytest.param([TIMED_OUT, BUSY], [RETURNED], [], id="another one was late"),
-        pytest.param([LOST], [LATE], [], id="it returned after"),
+        pytest.param([LOST], [dataclasses.replace(RETURNED, time_ns=6 * 10**9)], [], id="it returned after"),
         pytest.param([LOST], [SILENT], [1], id="its end was noticed late"),
-        pytest.param([LOST], [LONG_AFTER], [], id="it ended long after"),
+        pytest.param([LOST], [dataclasses.replace(SILENT, time_ns=7 * 10**9)], [], id="it ended long after"),
         pytest.param([LOST, RAISED], [RETURNED], [], id="another one raised"),
         pytest.param([LOST], [], [], id="nobody ended"),
         pytest.param([LOST], [dataclasses.replace(RETURNED, rank=3), RETURNED], [1, 3], id="two returned"),

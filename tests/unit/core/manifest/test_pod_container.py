@@ -13,7 +13,6 @@ REQUIREMENT = {"key": "spot", "operator": "In", "values": ["true"]}
 Y, Z = {"key": "y", "operator": "DoesNotExist"}, {"key": "z", "operator": "Exists"}
 TOLERATIONS = [{"key": key, "operator": "Exists"} for key in "abcdef"]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-SPOT = replace(RUN, labels={"interruptible": "true"})
 GPU = {"name": "GPU", "value": "1"}
 
 
@@ -53,7 +52,7 @@ SETTINGS = {
 @pytest.mark.parametrize(("section", "ordinary", "interruptible"), SETTINGS.values(), ids=SETTINGS)
 def test_pod_setting_is_applied_for_ordinary_and_interruptible_runs(section, ordinary, interruptible):
     assert pod(container(), section)["spec"] == {**SPEC, **ordinary}
-    for run in (SPOT, replace(RUN, preemptible=True)):
+    for run in (replace(RUN, labels={"interruptible": "true"}), replace(RUN, preemptible=True)):
         assert pod(container(), section, run=run)["spec"] == {**SPEC, **interruptible}
 
 

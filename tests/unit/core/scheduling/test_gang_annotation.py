@@ -16,8 +16,6 @@ from backend_plugin.core.scheduling.pod_requests import compute_pod_requests, fo
 from backend_plugin.core.scheduling.schedulers import yunikorn
 from backend_plugin.core.settings import read
 
-UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
-
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"roles": 1}', "\ud800", "[" * 5_000])
 def test_unreadable_annotation_is_an_empty_gang_summary(text):
@@ -34,7 +32,7 @@ def test_invalid_amount_has_no_total(count, amount):
 def test_gang_object_is_recognized_by_its_name():
     names = {
         "tg-f6aa670617356-n0-0-ed00cc3d4-worker-41ygdl47ro": True,
-        f"pg-f1-n0-0-0123456789ab-{UID}": True,
+        "pg-f1-n0-0-0123456789ab-0a1b2c3d-0000-4000-8000-0123456789ab": True,
         "f1-n0-0-0123456789ab-worker-0": False,
         "pg-backup": False,
         "": False,
