@@ -35,19 +35,19 @@ class Scripted(agent_pb2_grpc.AsyncAgentServiceServicer):
     created: list[admin.CreateTaskRequest] = field(default_factory=list)
     deleted: list[bytes] = field(default_factory=list)
     refusal: str = ""
-    asked: int = 0
+    calls: int = 0
 
     def CreateTask(self, request, context):  # noqa: N802 - the name of gRPC
         if self.refusal:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
         self.created.append(request)
-        self.asked = 0
+        self.calls = 0
         return admin.CreateTaskResponse(resource_meta=str(len(self.created) - 1).encode())
 
     def GetTask(self, request, context):  # noqa: N802 - the name of gRPC
         answers = self.script[int(request.resource_meta)]
-        answer = answers[min(self.asked, len(answers) - 1)]
-        self.asked += 1
+        answer = answers[min(self.calls, len(answers) - 1)]
+        self.calls += 1
         if answer is None:
             context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         phase, message, *links = answer

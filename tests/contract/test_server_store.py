@@ -22,7 +22,7 @@ class Bucket(ThreadedServer):
     def __init__(self):
         super().__init__()
         self.objects = {}
-        self.asked = []
+        self.requests = []
         self.denied = False
         self.is_slow = False
 
@@ -31,7 +31,7 @@ class Bucket(ThreadedServer):
             await asyncio.sleep(0.01)
         key = request.path.partition("/")[2].partition("/")[2]
         prefix = request.query.get("prefix", "")
-        self.asked.append(key or f"list {prefix}")
+        self.requests.append(key or f"list {prefix}")
         if self.denied:
             return web.Response(status=403, text=_ERROR.format("AccessDenied"), content_type=_XML)
         if not key:
@@ -93,7 +93,7 @@ async def test_prefix_is_listed_and_its_error_files_are_read(bucket):
     ]
     assert first.outputs
     assert [file.message for file in second.error_files] == ["late", "first", "second", ""]
-    assert sorted(bucket.asked[:3]) == ["list x/data/0/", "x/data/0/error-a.pb", "x/data/0/error-b.pb"]
+    assert sorted(bucket.requests[:3]) == ["list x/data/0/", "x/data/0/error-a.pb", "x/data/0/error-b.pb"]
 
 
 def test_empty_prefix_has_no_outputs(bucket):

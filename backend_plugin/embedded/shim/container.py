@@ -32,7 +32,7 @@ class ContainerRun:
         self.status: int | None = None
         """The wait status of the first process."""
         self.out_of_memory = False
-        self._is_asked = False
+        self._is_sigterm_sent = False
         self.pid = 0
         self.streams: dict[int, bytes] = {}
         work = f"{directory}/{layout.WORK}/{self.name}"
@@ -81,8 +81,8 @@ class ContainerRun:
 
     def terminate(self) -> None:
         """Send SIGTERM to the first process, once."""
-        if self.status is None and not self._is_asked:
-            self._is_asked = True
+        if self.status is None and not self._is_sigterm_sent:
+            self._is_sigterm_sent = True
             os.kill(self.pid, signal.SIGTERM)
 
     def close(self) -> None:

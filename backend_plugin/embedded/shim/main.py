@@ -43,7 +43,7 @@ class Shim:
         self._lines_at: float | None = None
         self._state_at: float | None = None
         self._is_left = False
-        self._is_asked_to_stop = False
+        self._is_stop_requested = False
         self._supervisor = Supervisor(launch, directory, _create_tree(launch), self)
 
     def listen(self, control: int, server_pipe: int) -> None:
@@ -90,11 +90,11 @@ class Shim:
     def _reap_children(self, wakeup_in: int) -> None:
         os.read(wakeup_in, _CHUNK)
         self._supervisor.reap_children()
-        if self._is_asked_to_stop:
+        if self._is_stop_requested:
             self._supervisor.stop_pod(self._launch["grace"])
 
     def _on_stop_signal(self, *_: object) -> None:
-        self._is_asked_to_stop = True
+        self._is_stop_requested = True
 
     def _process_commands(self, control: int) -> None:
         for order in os.read(control, _CHUNK).decode().splitlines():
