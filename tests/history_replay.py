@@ -144,8 +144,7 @@ def _close_passes(world: World) -> list[World]:
     """Return all passes, including passes with a stale cache, in which the status update fails."""
     if world.before is None or world.job is None or world.before["metadata"] != world.job["metadata"]:
         return _passes(world)
-    late = [_pass(world, world.before, order, is_late=True) for order in ORDERS]
-    return [*_passes(world), *late]
+    return [*_passes(world), *[_pass(world, world.before, order, is_late=True) for order in ORDERS]]
 
 
 def _pass(world: World, cached: Mapping[str, Any], order: Sequence[str], *, is_late: bool = False) -> World:

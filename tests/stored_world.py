@@ -233,8 +233,7 @@ class World:
         self.is_awake = True
 
     def delete_service(self, name: str) -> None:
-        service = self.services.pop(name)
-        self.is_awake |= self._is_owned(service)
+        self.is_awake |= self._is_owned(self.services.pop(name))
 
     def delete_job(self) -> None:
         """Delete the job and the objects that it owns, as the garbage collector does."""
@@ -267,8 +266,7 @@ class World:
 
     def remove_pod(self, name: str) -> None:
         if name in self.pods:
-            pod = self.pods.pop(name)
-            self.is_awake |= self._is_owned(pod)
+            self.is_awake |= self._is_owned(self.pods.pop(name))
 
     def _dies_at_once(self, name: str) -> bool:
         pod = self.pods.get(name)

@@ -6,8 +6,6 @@ import threading
 
 from aiohttp import web
 
-_WAIT = 60
-
 
 class ThreadedServer:
     """A server whose subclass answers the requests. Public methods may be called from any thread."""
@@ -47,7 +45,7 @@ class ThreadedServer:
 
     def run(self, what):
         """Run a coroutine in the event loop of the server, and return its result."""
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_WAIT)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
     async def _listen(self, port, tls):
         app = web.Application(client_max_size=1 << 24)

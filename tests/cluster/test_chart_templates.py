@@ -178,8 +178,7 @@ def test_server_accepts_the_rendered_settings(case, helm, tmp_path):
     (settings,) = (one for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == name)
     file = tmp_path / "settings.yaml"
     file.write_text(settings["data"]["settings.yaml"])
-    configuration = serve_settings.read_configuration(str(file), {})
-    server_settings = configuration.server.settings
+    server_settings = serve_settings.read_configuration(str(file), {}).server.settings
     assert server_settings.cluster is ClusterKind.KUBERNETES
     grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace >= server_settings.drain_timeout.total_seconds() + 10

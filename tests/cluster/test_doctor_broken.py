@@ -45,8 +45,7 @@ def cluster_in_order(programs, tmp_path_factory):
 
 def run_doctor(plane, *arguments):
     options = ["--kubeconfig", str(plane.kubeconfig()), "--namespace", NAMESPACE, "--output", "json"]
-    done = CliRunner().invoke(kfpytorch, ["doctor", *options, *arguments])
-    return json.loads(done.stdout)
+    return json.loads(CliRunner().invoke(kfpytorch, ["doctor", *options, *arguments]).stdout)
 
 
 def test_healthy_cluster_has_no_findings(cluster_in_order):

@@ -31,8 +31,7 @@ def test_control_plane_restart_costs_no_attempt(bare, caller, component):
     finish_job(bare.admin, jobs(NAMESPACE, ends.job), "Succeeded")
     caller.wait_for(ends, "SUCCEEDED")
     bare.admin.wait_until_gone(jobs(NAMESPACE, goes.job))
-    there = bare.admin.items(jobs(NAMESPACE))
-    uids = {each["metadata"]["uid"] for each in there}
+    uids = {each["metadata"]["uid"] for each in bare.admin.items(jobs(NAMESPACE))}
     assert {each.uid for each in (lives, ends, late)} <= uids
     assert caller.get(lives).phase == "QUEUED"
 

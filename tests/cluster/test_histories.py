@@ -59,8 +59,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def build_manifests(kind, number, chance):
     nodes, restarts = chance.randint(1, 3), chance.randint(0, 2)
-    worker = {"replicas": nodes, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}
-    custom = {"workerReplicas": worker}
+    custom = {"workerReplicas": {"replicas": nodes, "restartPolicy": "RESTART_POLICY_ON_FAILURE"}}
     if kind == "TrainJob":
         # The training-operator does not count all restarts, and may exceed the limit.
         custom["runPolicy"] = {"backoffLimit": restarts}
@@ -203,8 +202,7 @@ class EmbeddedSide:
         self._now = datetime.now(timezone.utc) - 2 * STEPS * SECONDS
         self.store = Store.open(folder, self.get_now)
         recorder = EventRecorder(self.store)
-        build = IdleKubelet
-        self.pods = PodController(self.store, recorder, build)
+        self.pods = PodController(self.store, recorder, IdleKubelet)
         self.jobs = JobReconciler(self.store, self.pods, recorder)
         self.store.watch(self.jobs.on_change)
         self.jobs.start()
@@ -227,8 +225,7 @@ class EmbeddedSide:
         return self.store.list_objects("Pod")
 
     def list_steps(self):
-        job = self.store.get(self.key)
-        is_suspended = OPERATORS[self.key.kind].dialect.is_suspended(job)
+        is_suspended = OPERATORS[self.key.kind].dialect.is_suspended(self.store.get(self.key))
         steps = [("resume" if is_suspended else "suspend", ""), ("delete", "")]
         for pod in self.found:
             replica = get_replica(pod)

@@ -121,8 +121,7 @@ def test_invalid_utf8_text_is_equal_in_json_and_protobuf(with_pod):
 
 
 def test_missing_pod_error_is_decoded_from_protobuf(with_pod):
-    path = pods(NAMESPACE, "nothing")
-    answer = with_pod.admin.request("GET", path, headers=ACCEPTED)
+    answer = with_pod.admin.request("GET", pods(NAMESPACE, "nothing"), headers=ACCEPTED)
     assert answer.headers["Content-Type"] == protobuf_envelope.MEDIA_TYPE
     assert api_errors.parse_error_response(
         answer.status_code, answer.headers, answer.content

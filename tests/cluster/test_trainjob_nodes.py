@@ -39,8 +39,7 @@ def plane(cluster):
 def image(cluster):
     python, programs = images.python(), create_environment(cluster.shared / "environment") / "bin"
     environment = {**python.environment, "PATH": f"{programs}:{python.environment['PATH']}"}
-    image = replace(python, names=["pip:1"], environment=environment)
-    cluster.load_image(image)
+    cluster.load_image(replace(python, names=["pip:1"], environment=environment))
     return "pip:1"
 
 

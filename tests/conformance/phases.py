@@ -15,7 +15,6 @@ from histories import history
 from backend_plugin.cli import explain
 
 KIND = "PyTorchJob"
-HISTORIES = 200
 SAME = {
     "Queued": "QUEUED",
     "Running": "RUNNING",
@@ -33,7 +32,7 @@ def cases():
         # The Go plugin has no other kind of job.
         if (request.get("job") or {}).get("kind", KIND) == KIND:
             yield {"id": f"{path.parent.name}/{path.stem}", **request}
-    for seed in range(HISTORIES):
+    for seed in range(200):
         for number, moment in enumerate(history(seed)):
             yield {"id": f"{seed}/{number}", **moment.observed, "now": moment.now.isoformat()}
 

@@ -26,8 +26,7 @@ from backend_plugin.shell.cluster import (
 
 
 def ago(seconds):
-    moment = datetime.now(timezone.utc) - timedelta(seconds=seconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def build_set_event():

@@ -47,8 +47,7 @@ class Jobs:
         """Create a job, and return the first line of its message when it has failed."""
         reference = await self.create(command, **custom)
         await self.wait_for_phase(reference, "FAILED")
-        message = (await self.served.get(reference)).message
-        return message.partition("\n")[0]
+        return (await self.served.get(reference)).message.partition("\n")[0]
 
     async def succeed(self, command, **custom):
         self.served.leave("outputs.pb")
@@ -188,8 +187,7 @@ async def test_lost_node_costs_no_attempt(jobs, tmp_path, disrupt):
 
 
 async def test_deletion_of_a_job_deletes_its_objects(jobs):
-    reference = await jobs.create("exec sleep 600")
-    await jobs.wait_for_phase(reference, "RUNNING")
+    await jobs.wait_for_phase(await jobs.create("exec sleep 600"), "RUNNING")
     (entry,) = jobs.served.cache
     name = entry.object_name
     assert [each["kind"] for each in await jobs.cluster.list_prerequisites()] == ["TrainingRuntime"]

@@ -19,8 +19,7 @@ async def test_foreign_job_with_the_same_name_is_kept(served):
     name = name_of(await served.create())
     served.cluster.remove("PyTorchJob", NAMESPACE, name)
     served.cluster.deaf = True
-    foreign = {"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}}
-    served.cluster.apply(foreign)
+    served.cluster.apply({"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}})
     resource = await served.get(await served.create())
     assert f"metadata.name={name}" in resource.message
     assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
@@ -61,8 +60,7 @@ async def test_job_with_a_recorded_timeout_is_deleted_only_if_it_is_ours(served)
     verdict = verdict_annotation.RecordedVerdict(
         reason="OperatorTimeout", message="", cause=Cause.SYSTEM_ERROR, retry=True, at=at
     )
-    name = name_of(await served.create())
-    stored = served.cluster.objects["PyTorchJob", NAMESPACE, name]
+    stored = served.cluster.objects["PyTorchJob", NAMESPACE, name_of(await served.create())]
     recorded = {verdict_annotation.ANNOTATION: encode(verdict).decode()}
     given_up = {**stored["metadata"], "annotations": {**stored["metadata"]["annotations"], **recorded}}
     served.cluster.apply({**stored, "metadata": {**given_up, "labels": {}}})

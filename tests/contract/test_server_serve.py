@@ -149,8 +149,7 @@ def probe(address, token="", ca=""):
 
 
 def test_doctor_accepts_the_certificate_of_a_connector_as_its_ca(tls):
-    stranger = probe(tls.endpoint, tls.token)
-    assert "from a CA that is not trusted here" in stranger.problem
+    assert "from a CA that is not trusted here" in probe(tls.endpoint, tls.token).problem
     certificate = tls.state.parent / "tls.crt"
     assert probe(tls.endpoint, tls.token, certificate).problem == ""
     assert "rejects the token" in probe(tls.endpoint, "", certificate).problem

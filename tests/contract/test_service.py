@@ -143,8 +143,7 @@ async def test_job_missing_from_a_relist_is_confirmed_before_it_is_reported_as_d
 
 async def test_job_observed_during_its_lookup_is_not_reported_as_missing(served):
     meta = await served.create()
-    key = ("PyTorchJob", NAMESPACE, name_of(meta))
-    stored = served.cluster.objects.pop(key)
+    stored = served.cluster.objects.pop(("PyTorchJob", NAMESPACE, name_of(meta)))
     for entry in served.cache:
         served.cache.forget(entry)
     served.cluster.slow.clear()

@@ -66,8 +66,7 @@ def environment(task, index, port):
 
 def start(pyflyte, task, what, pods=2):
     inputs = pyflyte.home / "inputs.pb"
-    context = FlyteContextManager.current_context()
-    literals = TypeEngine.dict_to_literal_map(context, {"what": what})
+    literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), {"what": what})
     inputs.write_bytes(literals.to_flyte_idl().SerializeToString())
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

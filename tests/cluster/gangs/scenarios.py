@@ -205,8 +205,7 @@ def queue_stopped(scene):
 def queue_timeout(scene):
     """A job that waits longer than the queue timeout of its author fails and keeps no resources."""
     running(scene)
-    attempt = scene.create(asking(queueTimeoutSeconds=_PATIENCE))
-    scene.hears(attempt, "given-up")
+    scene.hears(scene.create(asking(queueTimeoutSeconds=_PATIENCE)), "given-up")
 
 
 _AGAIN = {"restartPolicy": "RESTART_POLICY_ON_FAILURE"}

@@ -11,7 +11,6 @@ from rig.audit import Call
 from rig.process import wait_until
 from rig.propeller import RealExecution, RealPropeller, RecordedPhase, list_owned
 
-_PATIENCE = 180
 _TRANSLATING = Lock()  # flytekit can translate workflows in only one thread at a time.
 
 
@@ -81,7 +80,7 @@ class Run:
         return self.until_abort is None or self.gone_after is not None
 
     def wait_until(self, so):
-        wait_until(so, _PATIENCE, lambda: f"{self.propeller.namespace}: {self.shown}")
+        wait_until(so, 180, lambda: f"{self.propeller.namespace}: {self.shown}")
 
 
 class Pair(NamedTuple):

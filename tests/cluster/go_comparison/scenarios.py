@@ -19,7 +19,6 @@ from rig.process import run_command, wait_until
 _HERE = Path(__file__).parents[1]
 _ROLE = "training.kubeflow.org/replica-type"
 _LIFE = 2  # Pods that live shorter than the operator can observe are not part of the comparison.
-_PATIENCE = 120
 # The duration of two polls: a side that has reported nothing by then reports nothing at all.
 _SILENCE = 12
 
@@ -39,7 +38,7 @@ def _play_acts(runs, acts, is_enough):
                         acting.append(pool.submit(acts[role], run.propeller.api, pod))
             return is_enough()
 
-        wait_until(is_done, _PATIENCE, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
+        wait_until(is_done, 120, lambda: str([(run.phases(), run.jobs(), run.pods()) for run in runs]))
     for each in acting:
         each.result()
 

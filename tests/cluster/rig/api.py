@@ -144,8 +144,7 @@ class Api:
 def manifests(file):
     # Some CRD files have 40,000 lines, for which the pure Python loader needs half a minute.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    read = yaml.load_all(file.read_text(), Loader=loader)
-    return [manifest for manifest in read if manifest]
+    return [manifest for manifest in yaml.load_all(file.read_text(), Loader=loader) if manifest]
 
 
 def build_manifest(api_version, kind, name, namespace="", **fields):

@@ -18,11 +18,10 @@ The webhook for pods is left out, so that pods can be created while Kueue does n
 
 OLDER = "kueue"  # Kueue 0.16, which supports PyTorchJobs, and the TrainJobs of Trainer 2.1.
 NEWER = "kueue-0.19"  # Kueue 0.19, which supports the TrainJobs of Trainer 2.2 and later.
-PYTORCHJOBS = "kubeflow.org/pytorchjob"
 TRAINJOBS = "trainer.kubeflow.org/trainjob"
 
 
-def start(plane, framework=PYTORCHJOBS, release=OLDER):
+def start(plane, framework="kubeflow.org/pytorchjob", release=OLDER):
     """Install and start Kueue for one kind of jobs, whose CRD exists; return when it is ready."""
     plane.namespace(_NAMESPACE)
     (webhook,) = free_ports(1)

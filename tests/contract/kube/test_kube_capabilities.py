@@ -204,8 +204,7 @@ async def test_deployments_are_listed_only_to_detect_the_kind_of_jobs(server, cl
     server.groups["trainer.kubeflow.org"] = {"trainjobs": "v1alpha1"}
     server.forbidden.add("list deployments")
     platform = read({"kfpytorch": {"dialect": "auto" if detects else "trainjob"}}).kfpytorch
-    found = CapabilitiesCache(cluster.discovery, platform)
-    await found.get_capabilities(NAMESPACE)
+    await CapabilitiesCache(cluster.discovery, platform).get_capabilities(NAMESPACE)
     assert ("a permission is missing" in caplog.text) is detects
 
 

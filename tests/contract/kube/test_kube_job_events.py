@@ -224,7 +224,6 @@ async def test_failed_pod_list_is_retried_before_a_verdict_is_reported(server, h
     server.faults.append(fault)
     fails(play)
     await wait_until(lambda: "retrying in" in caplog.text)
-    resource = await here.get(meta)
-    assert resource.message == "the job has ended; its remaining state is being read"
+    assert (await here.get(meta)).message == "the job has ended; its remaining state is being read"
     fault.times = 0
     assert await wait_for_end(here, meta) == "FAILED"

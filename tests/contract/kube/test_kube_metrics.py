@@ -65,8 +65,7 @@ def asked_for(server, method):
 
 def test_each_metric_of_the_documentation_and_the_chart_is_exported(world):
     wait_until(lambda: world.one.value("jobs", phase="QUEUED", task_namespace="ns", queue="") == 1)
-    text = world.one.text()
-    types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
+    types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", world.one.text(), re.MULTILINE))
     assert {name for name in types if name.startswith("kfpytorch_")} == {
         get_exported_name(metric) for metric in list_metrics()
     }

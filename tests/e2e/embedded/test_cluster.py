@@ -135,8 +135,7 @@ def with_group(made):
 
 
 async def test_pod_group_is_stored_and_deleted_with_its_job(cluster, recorded):
-    made = await cluster.create(job(Worker=role("sleep 60", replicas=2)))
-    group = with_group(made)
+    group = with_group(await cluster.create(job(Worker=role("sleep 60", replicas=2))))
     assert group["metadata"]["labels"][OURS]
     await cluster.create(group)
     with pytest.raises(AlreadyExists):

@@ -64,8 +64,7 @@ async def test_reopened_cluster_continues_with_the_same_pods(state):
     async with opened(state, nodes=0) as (cluster, recorded):
         await cluster.create(job(Worker=role("exit 0", 2)))
         await recorded.phase("Pending", "j-worker-0", "j-worker-1")
-        waits = await recorded.scheduled()
-        assert waits.message == "no nodes available to schedule pods"
+        assert (await recorded.scheduled()).message == "no nodes available to schedule pods"
         before = {name: pod.uid for name, pod in recorded.pods.items()}
     async with opened(state) as (_, recorded):
         await recorded.state("Succeeded")
@@ -180,8 +179,7 @@ async def test_pods_of_a_lost_node_fail_and_are_recreated_elsewhere(tmp_path, cl
 
 
 async def test_node_drain_evicts_pods_with_their_grace_period(cluster, recorded):
-    command = "trap 'exit 143' TERM; sleep 60 & wait"
-    await cluster.create(job(Worker=worker(command)))
+    await cluster.create(job(Worker=worker("trap 'exit 143' TERM; sleep 60 & wait")))
     await recorded.phase("Running", "j-worker-0")
     first = recorded.pod("j-worker-0")
     cluster.nodes.drain_node(first.node)

@@ -103,8 +103,7 @@ async def test_container_is_restarted_in_place_with_backoff(kubelet):
         volumes=[DATA],
         policy="OnFailure",
     )
-    status = await kubelet.ran(of)
-    (container,) = status["containerStatuses"]
+    (container,) = (await kubelet.ran(of))["containerStatuses"]
     assert (container["restartCount"], container["lastState"]["terminated"]["exitCode"]) == (3, 1)
     waited = [waits(each) for each in kubelet.reported.statuses[uid(of)]]
     delays = {message.split()[1] for reason, message in waited if reason == "CrashLoopBackOff"}
@@ -289,8 +288,7 @@ for _ in range(4):
         os._exit(0)
 time.sleep(0.8)
 """
-    of = pod(python(share, resources=LIMITED))
-    status = await kubelet.ran(of)
+    status = await kubelet.ran(pod(python(share, resources=LIMITED)))
     assert status["phase"] == "Succeeded"
 
 

@@ -150,8 +150,7 @@ async def test_pod_of_a_killed_shim_is_lost_with_all_processes(kubelet):
     await kubelet.run(of)
     while len(await kubelet.lines(of)) < 2:
         await asyncio.sleep(0.01)
-    main = min(marked(kubelet.root))
-    os.kill(shim_of(main), signal.SIGKILL)
+    os.kill(shim_of(min(marked(kubelet.root))), signal.SIGKILL)
     status = await kubelet.phase(of, "Failed")
     terminated = get_terminated(status)
     assert (status["reason"], terminated["exitCode"]) == ("NodeLost", 137)

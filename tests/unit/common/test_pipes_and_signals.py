@@ -20,7 +20,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
     max_leaves=4,
 )
-MESSAGES = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def test_descriptors_arrive_in_order_and_open(number: int) -> None:
         os.close(fd)
 
 
-@given(MESSAGES, st.data())
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=3), st.data())
 def test_truncated_message_is_not_received(message: messages.Message, data: st.DataObject) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

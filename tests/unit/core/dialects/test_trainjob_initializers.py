@@ -124,8 +124,7 @@ def as_initializer(pod, role: str = "dataset-initializer"):
 
 def judge_at(seconds: float, job, *pods, deadlines=None, **more) -> Verdict:
     rules = JudgingContext(judging=JudgingSettings(**more), deadlines=deadlines or Deadlines())
-    now = parse_time(trainjobs.at(seconds))
-    return judge(trainjobs.observe(job, *pods), rules, now)
+    return judge(trainjobs.observe(job, *pods), rules, parse_time(trainjobs.at(seconds)))
 
 
 def test_initializer_is_found_by_its_name():

@@ -39,7 +39,6 @@ def memory(**fields: str):
 ARGS = ["{{.input}}", "{{ $RawOutputDataPrefix }}", "{{ mine }}"]
 UNEQUAL = {part: [{"name": "GPU", "value": str(len(part))}] for part in ("requests", "limits")}
 UNEQUAL_DEVICES = {"requests": {"a.b/c": "3"}, "limits": {"a.b/c": "1"}}
-SIDECAR_GPUS = {"limits": {"gpu": "9"}}
 ODD_AMOUNTS = {"limits": {"cpu": "x", "memory": True}, "requests": {"cpu": "-1"}}
 TWO_OF_A_NAME = {"containers": [{"name": "primary"}, {"name": "pytorch"}], "volumes": [{"name": "v"}] * 2}
 PORTS = [
@@ -87,7 +86,7 @@ PROBLEMS = {
     "a sidecar's GPUs": (
         unrendered(
             {"name": "main", "image": "a"},
-            {"name": "side", "image": "a", "resources": SIDECAR_GPUS},
+            {"name": "side", "image": "a", "resources": {"limits": {"gpu": "9"}}},
             {"name": "more", "image": "a", "resources": UNEQUAL_DEVICES},
         ),
         [(f"{SPEC}.containers[2].resources.limits.a.b/c", "1")],

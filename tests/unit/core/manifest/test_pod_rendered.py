@@ -44,7 +44,6 @@ SECRET = (
     "ozqxeoraejcsecq"
 )
 DEVICE = "k8s.amazonaws.com/accelerator"
-NCCL = FOR_TRAINING[:1]
 TERM = {"matchExpressions": [{"key": "z", "operator": "Exists"}]}
 REQUIREMENT = {"key": "spot", "operator": "DoesNotExist"}
 REQUIRING = {"non-interruptible-node-selector-requirement": REQUIREMENT}
@@ -72,7 +71,7 @@ def test_settings_applied_by_propeller_are_not_applied_again():
     trainer = {"name": "pytorch", "image": "trainer:v1", "args": ["train"], "resources": {}}
     assert pod(rendered(spec), EVERYTHING, run=replace(RUN, environment={"A": "2"})) == {
         "metadata": METADATA,
-        "spec": {**spec, "containers": [{**trainer, "env": [OF_RUN[0], *NCCL, *TRUTHFUL]}]},
+        "spec": {**spec, "containers": [{**trainer, "env": [OF_RUN[0], *FOR_TRAINING[:1], *TRUTHFUL]}]},
     }
 
 
