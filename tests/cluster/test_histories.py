@@ -80,8 +80,7 @@ def build_manifests(kind, number, chance):
         templates = [replicated["template"]["spec"]["template"]]
     for template in templates:
         template["metadata"].setdefault("annotations", {})[BY_HAND] = "true"
-    is_suspended = build_suspension(kind, value=chance.random() < 0.2)
-    return {**merge_patch(job, is_suspended)}, required
+    return {**merge_patch(job, build_suspension(kind, value=chance.random() < 0.2))}, required
 
 
 def build_suspension(kind, *, value):

@@ -112,8 +112,7 @@ def test_each_listed_difference_applies_as_often_as_the_page_states(registered_d
 def phase_differences(go_plugin):
     judged = [case for case in phases.cases() if case.get("job")]
     asked = [{"id": case["id"], "job": case["job"]} for case in judged]
-    answers = query_peer([go_plugin, "--phase"], asked)
-    pairs = zip(judged, answers, strict=True)
+    pairs = zip(judged, query_peer([go_plugin, "--phase"], asked), strict=True)
     return [each for case, answer in pairs for each in phases.differs(case, answer)]
 
 

@@ -20,8 +20,7 @@ async def test_foreign_job_with_the_same_name_is_kept(served):
     served.cluster.remove("PyTorchJob", NAMESPACE, name)
     served.cluster.deaf = True
     served.cluster.apply({"kind": "PyTorchJob", "metadata": {"name": name, "namespace": NAMESPACE}})
-    resource = await served.get(await served.create())
-    assert f"metadata.name={name}" in resource.message
+    assert f"metadata.name={name}" in (await served.get(await served.create())).message
     assert ("PyTorchJob", NAMESPACE, name) in served.cluster.objects
 
 

@@ -114,7 +114,13 @@ SEEDS = [
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
-def check(first: int, cases: int) -> None:
+SOAK = [pytest.mark.soak, pytest.mark.timeout(1_800)]
+
+
+@pytest.mark.parametrize(
+    ("first", "cases"), [(0, 1_000), *(pytest.param(first, 5_000, marks=SOAK) for first in range(100, 120))]
+)
+def test_mutated_task_becomes_a_job_or_problems(first, cases):
     dice = random.Random(first)
     built = 0
     for number in range(cases):
@@ -175,14 +181,3 @@ def check_pod(spec) -> None:
         limits, requests = (each.get("resources", {}).get(part, {}) for part in ("limits", "requests"))
         assert all(parse(requests[name]) <= parse(limits[name]) for name in {*limits} & {*requests})
         assert all(requests[name] == limits[name] for name in requests if "/" in name)
-
-
-def test_mutated_task_becomes_a_job_or_problems():
-    check(0, 1_000)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("first", range(100, 120))
-def test_many_mutated_tasks_become_jobs_or_problems(first):
-    check(first, 5_000)

@@ -92,8 +92,7 @@ async def test_foreign_pod_group_with_the_same_name_is_reported(server, here):
     server.remove(POD_GROUPS, entry.name, NAMESPACE)
     server.apply(POD_GROUPS, theirs)
     await wait_until(lambda: any(each.foreign for each in entry.pod_groups))
-    resource = await here.get(meta)
-    assert "does not belong to it" in resource.custom_info["notes"][0]
+    assert "does not belong to it" in (await here.get(meta)).custom_info["notes"][0]
 
 
 async def test_pod_deletion_does_not_wait_for_the_pod_group_deletion(server, here):

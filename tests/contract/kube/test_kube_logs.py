@@ -103,8 +103,7 @@ async def test_timestamps_may_have_a_zone_offset_and_go_backwards(server, cluste
     zoned = [f"2026-01-01T02:00:0{second}.000000000+02:00 {text}" for text, second in texts.items()]
     server.apply(PODS, pod(phase="Running"))
     server.logs[REPLICA] = [zoned[:3], zoned[2:]]
-    found = await follow_until(cluster, "after")
-    assert [line.text for line in found] == [*texts]
+    assert [line.text for line in await follow_until(cluster, "after")] == [*texts]
     assert "sinceTime=2026-01-01T00:00:04Z" in list_log_queries(server)[1]
 
 
