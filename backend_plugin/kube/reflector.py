@@ -42,7 +42,7 @@ _JOBS: Final = frozenset(map(str, JOBS.values()))
 _OPERATORS: Final = " or ".join(f"the {each.operator}" for each in DIALECTS.values())
 _AT_ONCE: Final = 100
 """The number of objects that are parsed without yielding to the event loop, which takes about 3 ms."""
-_WATCH_PAUSE_SECONDS: Final = 0.05
+_WATCH_PAUSE_SECONDS: Final = 0.08
 """The delay between two reads of a watch: changes that are received and parsed together cost less."""
 _BACKLOG: Final = 2**16
 """After a received piece of at least this many bytes, the next read is not delayed: more data may wait."""
