@@ -129,7 +129,7 @@ def _encode_verdict(verdict: Verdict) -> Mapping[str, Any]:
 
 
 def _read_error_file(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an error file of a batch request; its ``base64``, if any, is replaced by the decoded fields."""
+    """Return an entry of ``error_files`` in a ``--batch`` request; its ``base64``, if any, is decoded."""
     data = value.get("base64")
     if not isinstance(data, str):
         return value

@@ -1,4 +1,4 @@
-"""``kfpytorch jobs, wait, cancel``, and the table of jobs with its changes."""
+"""The commands ``kfpytorch jobs``, ``wait`` and ``cancel``, and the output of jobs and their changes."""
 
 import sys
 from collections.abc import Mapping

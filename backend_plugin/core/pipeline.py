@@ -106,7 +106,7 @@ def select_gang(
 
 
 def _get_ttl_seconds(job: TrainingJob, settings: Settings) -> int | None:
-    """Return the author's time to live of a finished job, or else the platform's; None without either."""
+    """Return how many seconds a finished job is kept: the task's value, else the platform's, else None."""
     seconds = job.run_policy.ttl_seconds_after_finished
     return int(settings.kfpytorch.ttl_after_finished.total_seconds()) or None if seconds is None else seconds
 

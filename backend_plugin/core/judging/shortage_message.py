@@ -51,7 +51,7 @@ def _format_replica_request(wait: PendingReason, gang: GangSummary) -> str:
 def _iter_numbers(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int], at: str
 ) -> Iterator[str]:
-    """Yield the known amounts, such as ``8 requested``; `at` is the time of the free amount, as a text."""
+    """Yield the known amounts, such as ``8 requested``; `at` is a suffix with the time of the free amount."""
     requested = _compute_requested(shortage, gang)
     if requested is None:
         return

@@ -1,4 +1,4 @@
-"""The table of all emulated operators, and the admission of the objects that they require or run.
+"""The table of all emulated operators, and the admission of new jobs and their related objects.
 
 No other module imports the operators. To add one, add a folder next to this module and a row here.
 """
