@@ -1,1 +1,1 @@
-"""Decodes a task template into a job: `custom` calls the other modules."""
+"""Decodes a task template into a `TrainingJob`. The module `custom` calls the other modules."""

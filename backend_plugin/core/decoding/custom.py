@@ -1,6 +1,7 @@
 """Conversion of a task template to a TrainingJob; the inverse of ``flytekitplugins.kfpytorch.custom``.
 
-The field `custom` is flyteidl's ``plugins.pytorch`` (version 0) or ``plugins.kubeflow.pytorch`` (version 1).
+The field `custom` of the template contains a message of flyteidl: that of ``plugins.pytorch`` (version 0) or
+``plugins.kubeflow.pytorch`` (version 1).
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -49,14 +50,14 @@ class _ParsedCustom(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the field `custom` of a task template, independent of its layout version."""
 
     groups: tuple[ReplicaGroup, ...]
-    """The master first. Includes groups without replicas and the master of an elastic job."""
+    """The replica groups, the master first; also those without replicas, and the master of an elastic job."""
     elastic: Any
     """flyteidl's ElasticConfig, or None."""
     run_policy: JobRunPolicy
 
 
 def decode(template: TaskTemplate, run: Attempt, problems: list[Problem]) -> TrainingJob:
-    """Return the job of a task template, without its pods, and add its problems to `problems`.
+    """Return the job of a task template, without its pods, and add the template's problems to `problems`.
 
     If a problem is added, the result is incomplete: use it only to search for further problems. Raise
     `InvalidTask` if the field `custom` is larger than the limit.
@@ -95,7 +96,7 @@ _Layout = Callable[[Manifest, list[Problem]], _ParsedCustom]
 
 
 def _select_layout_reader(template: TaskTemplate, custom: Manifest, problems: list[Problem]) -> _Layout:
-    """Return the reader for the version of `custom`; add problems of the task type, the version and keys."""
+    """Return the function that reads `custom`; add problems of the task type, the layout version and keys."""
     is_ours, version = template.type == TASK_TYPE, template.task_type_version
     if not is_ours:
         remedy = _REMEDIES_BY_TYPE.get(template.type, _REMEDY_OF_FOREIGN_TYPE)
@@ -148,7 +149,7 @@ _LAYOUTS: Final[Mapping[int, tuple[_Layout, Set[str]]]] = {
     0: (_read_version_0, _OF_VERSION_1),
     1: (_read_version_1, _OF_VERSION_0),
 }
-"""The reader for each version of the layout, and the keys of the other version."""
+"""For each layout version of `custom`, the function that reads it, and the keys of the other version."""
 
 
 def _build_replica_groups(parsed: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:

@@ -30,7 +30,7 @@ class DialectSelection(msgspec.Struct, frozen=True, kw_only=True):
 def select_dialect(
     settings: PluginSettings, job: TrainingJob, capabilities: Capabilities
 ) -> DialectSelection:
-    """Return the dialect that the task requires, or else the one that a setting selects.
+    """Return the dialect (kind of job) that the task requires, or else the one that a setting selects.
 
     The setting ``auto`` selects a dialect that the cluster supports.
     """

@@ -48,7 +48,7 @@ _ROLES: Final = {"master": ReplicaRole.MASTER, "worker": ReplicaRole.WORKER}
 
 
 def decode(value: JsonValue, problems: list[Problem]) -> Extension:
-    """Read `value`, the key ``kfpytorch`` of a task's `custom`; add each problem in it to `problems`."""
+    """Read `value`, the entry ``kfpytorch`` of a task's `custom`; add the problems in it to `problems`."""
     if value is None:
         return Extension()
     if not isinstance(value, Mapping):

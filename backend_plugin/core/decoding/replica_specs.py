@@ -37,7 +37,7 @@ RESOURCE_NAMES: Final[Mapping[int, str]] = {
 
 
 def read(role: ReplicaRole, spec: Any, problems: list[Problem]) -> ReplicaGroup:
-    """Convert the flyteidl spec of a role, and add its problems to `problems`; a master has one replica."""
+    """Convert flyteidl's replica spec of a role; add its problems to `problems`. A master has one replica."""
     path = f"custom.{_KEYS[role]}"
     if spec.HasField("common"):
         spec, path = spec.common, f"{path}.common"

@@ -16,7 +16,7 @@ _ACTIONS: Final = ("FailJob", "Ignore", "Count")
 _OPERATORS: Final = ("In", "NotIn")
 _STATUSES: Final = ("True", "False", "Unknown")
 _MOST_RULES: Final = 19
-"""A Job has at most 20 rules, and the backend adds one for disruptions."""
+"""The maximum number of pod failure rules of a task: a Job has at most 20, and the backend adds one."""
 
 
 def check_sources(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:

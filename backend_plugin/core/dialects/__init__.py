@@ -1,4 +1,4 @@
-"""The dialects: the kinds of Kubernetes objects that a training job can be written as, one folder each.
+"""The dialects: the kinds of Kubernetes objects, such as PyTorchJob, that can represent a training job.
 
-`base` defines the interface, and `table` lists them.
+Each dialect has its own folder. `base` defines the interface of a dialect, and `table` lists all dialects.
 """

@@ -1,6 +1,6 @@
 """The interface of a dialect, and the rules for manifests that all dialects share.
 
-A dialect is the data and the functions by which one kind of job is supported.
+A dialect is the data and the functions by which this project supports one kind of job, such as PyTorchJob.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class ReplicaLabels:
 
     job_name: str
     role: str
-    """The label with the replica role; upper and lower case are not distinguished."""
+    """The label with the replica role; the case of its value is ignored."""
     index: str
     """The label with the index of the replica within its role."""
     attempt: str = ""
@@ -70,16 +70,16 @@ class RuntimeSupport:
     kinds: tuple[JobResource, ...]
     """The API resources of training runtimes; the namespaced one is first, because it takes precedence."""
     read: Callable[[Manifest], Runtime]
-    """Read a training runtime of any of these kinds; never raises."""
+    """Read a training runtime of any kind in `kinds`; never raises an exception."""
     build_package_job: Callable[[Runtime, PackageJob], Manifest]
     """Return a job with one node that prints the Python packages of a training runtime."""
     check_reference: Callable[[Manifest, Sequence[Runtime]], Iterable[Problem]]
-    """Return the problems of the runtime that a job names; the second parameter is the known runtimes."""
+    """Return the problems of the runtime that a job names; the second parameter has all known runtimes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """A kind of job: its API resource, and how its objects are written and read."""
+    """A kind of job, such as PyTorchJob: its API resource, and functions that write and read manifests."""
 
     resource: JobResource
     number: int
@@ -102,7 +102,7 @@ class Dialect:
     build_probe: Callable[[Mapping[str, Any]], Manifest]
     """Return the smallest valid job with the given metadata, for a dry run."""
     read: Callable[[Manifest], Job]
-    """Read a job as the API server returns it; never raises."""
+    """Read a job as the API server returns it; never raises an exception."""
     fields: Any
     """A TypedDict of the fields that `read` uses; other fields are not decoded."""
     is_suspended: Callable[[Manifest], bool]
@@ -116,7 +116,7 @@ class Dialect:
     After the change, the operator restarts and deletes no pod, and `Job.clean_pod_policy` is "None".
     """
     limits: Mapping[str, JobLimit]
-    """The limit that ended a job, by a part of the message of its condition."""
+    """The limits that can end a job, by a part of the message of the condition that reports the end."""
     list_added_containers: Callable[[ReplicaRole, Iterable[ReplicaRole]], Sequence[Manifest]] = lambda *_: ()
     """Return the init containers, with name and resources, that the operator adds to the pods of a role.
 
@@ -134,7 +134,7 @@ class Dialect:
     fold: Callable[[TrainingJob, Sequence[Manifest]], tuple[TrainingJob, Sequence[Manifest]]] = (
         lambda *parts: parts
     )
-    """Return the job with its groups merged into the roles of the dialect, and their pod templates.
+    """Return the job with its groups merged into the dialect's roles, and the pod template of each role.
 
     Raises `InvalidTask` if groups that are merged have different pod templates.
     """
@@ -145,7 +145,7 @@ class Dialect:
     prerequisite: JobResource | None = None
     """The API resource of the prerequisites; None if there are none."""
     is_premature: Callable[[str], bool] = lambda _: False
-    """True if this message rejects a job because a webhook has not yet observed a prerequisite."""
+    """True if this message rejects a job only because a webhook has not yet observed a prerequisite."""
     interpret: Callable[[Observed], Observed] = lambda observed: observed
     """Return the observed state of an existing job, with added conditions that the operator does not set."""
     required_groups: tuple[str, ...] = ()
@@ -153,9 +153,9 @@ class Dialect:
     installation: str = ""
     """The command that installs the operator."""
     deployments: tuple[Mapping[str, str], ...] = ()
-    """The selectors that find the Deployment of the operator, each for a list request of its own."""
+    """Selectors for the Deployment of the operator; each selector is used in a separate list request."""
     event_kinds: tuple[str, ...] = ()
-    """The kinds of the objects between a job and its pods; the server watches the events of these objects."""
+    """The kinds of objects, such as JobSet, through which a job owns its pods; their events are watched."""
     creation_failures: tuple[str, ...] = ()
     """The reasons of warning events about a failed creation of the objects of a job."""
     keeps_start: bool = True
@@ -163,12 +163,12 @@ class Dialect:
     creates_pod_groups: bool = True
     """True if the operator can create the pod groups of its jobs."""
     end_events: Mapping[str, str] = field(default_factory=dict)
-    """The type of the final condition that an event of the operator shows, by the reason of the event."""
+    """The types of final conditions, by the reason of the operator's event that reports the same end."""
     operator_containers: frozenset[str] = frozenset()
     """The init containers that the operator adds; if one fails, the task is not the cause."""
 
     def find_limit(self, message: str) -> JobLimit | None:
-        """Return the limit that ended a job, from the message of its condition; None if no limit did."""
+        """Return the limit that ended a job, from the message of its condition; None if no limit ended it."""
         return next((limit for part, limit in self.limits.items() if part in message), None)
 
     def get_longest_name(self, job: TrainingJob) -> int:

@@ -1,4 +1,4 @@
-"""The table of all dialects. To add a dialect, add a folder next to this module and a row here."""
+"""The table of all dialects. To add one, add a folder next to this module and a row to `_ROWS`."""
 
 import re
 from collections.abc import Container, Mapping
@@ -20,15 +20,15 @@ END_EVENTS: Final[Mapping[str, str]] = {
 }
 """The type of the final condition that an operator's event reports, by the reason of the event."""
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
-"""The init containers that operators add to pods, of all dialects."""
+"""The names of the init containers that the operators of all dialects add to pods."""
 INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers.values())
-"""The roles of the pods that load data before the replicas are created, of all dialects."""
+"""For all dialects, the roles of the pods that load data before the replicas are created."""
 CREATION_FAILURES: Final = frozenset(name for each in _ROWS for name in each.creation_failures)
-"""The reasons of warning events about a failed creation of the objects of a job, of all dialects."""
+"""For all dialects, the reasons of warning events about a failed creation of the objects of a job."""
 EVENT_KINDS: Final = tuple(dict.fromkeys((*DIALECTS, *(kind for each in _ROWS for kind in each.event_kinds))))
-"""The kinds of the objects whose events are watched: jobs, and the objects between a job and its pods."""
+"""The kinds of the objects whose events are watched: jobs, and objects through which a job owns its pods."""
 POD_SUFFIX: Final = "|".join(each.pod_suffix for each in _ROWS)
-"""A regular expression for the part of a pod's name after the name of its job, of all dialects."""
+"""For all dialects, a regular expression for the part of a pod's name after the name of its job."""
 _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 
@@ -41,7 +41,7 @@ def get_dialect(name: str) -> Dialect:
 
 
 def find_dialect(manifest: Manifest) -> Dialect | None:
-    """Return the dialect of a manifest, by its kind; None if it is not a job."""
+    """Return the dialect of a manifest, by its kind; None if the manifest is not a job."""
     dialect = DIALECTS.get(get_text(manifest, "kind"))
     group = get_text(manifest, "apiVersion").partition("/")[0]
     return dialect if dialect is not None and group in ("", dialect.resource.group) else None

@@ -1,4 +1,4 @@
-"""The platform's settings and the options of the task's author from which a job's Flyte phase is derived."""
+"""The settings of the platform and the options of the task that determine the Flyte phase of a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +15,6 @@ class JudgingContext:
     logs: LogLinkSettings = field(default_factory=LogLinkSettings)
     deadlines: Deadlines = field(default_factory=Deadlines)
     run: Attempt | None = None
-    """The attempt, for log links; if None, their Flyte variables are empty."""
+    """The Flyte attempt, from which variables of log links are filled; if None, these variables are empty."""
     task_config: Mapping[str, str] = field(default_factory=dict)
-    """`TaskTemplate.config`; its ``link_type`` selects log links."""
+    """The field `config` of the task template; its key ``link_type`` selects log links."""

@@ -1,4 +1,4 @@
-"""Parsers for the message of an error file: flytekit's text, which may contain a report of failed ranks."""
+"""Parses the message of an error file, which flytekit formats and which may report failed ranks."""
 
 import re
 import textwrap
@@ -55,7 +55,7 @@ _SHOWN: Final = 1_000
 
 
 class _ParsedMessage(NamedTuple):
-    """The parts of the message in an error file, such as text, traceback and rank, whatever its format."""
+    """The parts of the message in an error file, such as the text of the exception, traceback and rank."""
 
     text: str
     trace: str
@@ -64,20 +64,20 @@ class _ParsedMessage(NamedTuple):
     exit_code: int | None = None
     """The exit code of a process that ended without an exception."""
     frames: tuple[Frame, ...] = ()
-    """One frame: the line of user code that raised the error; empty if the traceback contains it."""
+    """The line of user code that raised the error, as one frame; empty if the traceback has this line."""
     chain: tuple[RaisedException, ...] = ()
-    """The exceptions that led to the last one."""
+    """The exceptions that led to the last exception."""
     cause: Cause | None = None
 
 
 def summarize_file(file: ErrorFile) -> ErrorFile:
-    """Return the file with the failure and cause parsed from its message, and with the message truncated."""
+    """Return the error file with a truncated message, and with the failure and cause that it reports."""
     failure, cause = parse_error_file(file)
     return structs.replace(file, message=file.message[:_SHOWN], failure=failure, cause=cause)
 
 
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
-    """Return the failure in an error file, and the cause that its message names; None if it names none.
+    """Return the failure in an error file, and the cause that its message names (None if it has no cause).
 
     A cause that the message names is more certain than one that is derived from the failure.
     """
@@ -105,7 +105,7 @@ def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
 def _split_exception(parsed: _ParsedMessage) -> tuple[str, str]:
     """Return the class and the message of the exception.
 
-    The class is empty if the process ended without an exception, and ``Error`` if the text has no class.
+    The class is empty if the process ended without an exception, and ``Error`` if the text names no class.
     """
     if parsed.exit_code is not None:
         return "", parsed.text
@@ -168,7 +168,7 @@ def _parse_exit_code(silent: "re.Match[str] | None") -> int | None:
 
 
 def _split_traceback(text: str) -> tuple[str, str]:
-    """Return the traceback and the exception text, each truncated, because either may contain a tensor."""
+    """Return the traceback and the exception text of a message, each truncated: both may contain a tensor."""
     trace, separator, exception = text.partition(_SEPARATOR)
     if not separator:
         return "", _truncate(text[:_LONGEST]).strip()
@@ -177,14 +177,14 @@ def _split_traceback(text: str) -> tuple[str, str]:
 
 
 def _truncate(text: str) -> str:
-    """Return the first `_LONGEST` bytes of a text that has at most `_LONGEST` characters."""
+    """Return a text of at most `_LONGEST` characters, truncated to `_LONGEST` bytes in UTF-8."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
 
 
 def _extract_report_body(below: str, headline: str) -> str:
-    """Return the message of a report; `below` is the text that follows the first line of the report.
+    """Return the error message in a report of failed ranks; `below` is the text after its first line.
 
     If `headline` is not empty, it becomes the second line of the message.
     """
@@ -195,7 +195,7 @@ def _extract_report_body(below: str, headline: str) -> str:
 
 
 def format_headline(file: ErrorFile, failure: Failure) -> str:
-    """Return a one-line summary, such as ``ValueError: no data``."""
+    """Return a one-line summary of a failure, such as ``ValueError: no data``."""
     if failure.exception:
         line = failure.message.partition("\n")[0].strip()
         return f"{failure.exception}: {line}" if line else failure.exception
@@ -206,7 +206,7 @@ def parse_replica_name(pod: str, *, launcher: bool = False) -> str:
     """Return the replica in the name of a pod: ``worker-0`` for ``job-worker-0``, ``node-1`` for a TrainJob.
 
     Return any other valid name unchanged, and "" for an invalid one. `launcher` is true for an MPI job: its
-    node 0 has a pod of its own for mpirun, and the pod names of the other nodes count from 0.
+    node 0 is the launcher, and the pod names of its other nodes contain their node number minus 1.
     """
     if launcher and _LAUNCHER.fullmatch(pod) is not None:
         return "node-0"
@@ -217,13 +217,13 @@ def parse_replica_name(pod: str, *, launcher: bool = False) -> str:
 
 
 def get_replica_sort_key(replica: str) -> tuple[str, int]:
-    """Return a sort key by role and then by number: worker-2 before worker-10."""
+    """Return a key that sorts replicas by role and then by number: worker-2 before worker-10."""
     role = replica.rstrip("0123456789")
     number = replica[len(role) :]
     return (role, int(number)) if number else (replica, -1)
 
 
 def parse_exit_event(message: str) -> tuple[str, int]:
-    """Return the pod and its exit code from an event message of the operator; "" and 0 for other text."""
+    """Return the pod name and exit code in an event message of the operator; "" and 0 for other messages."""
     match = next((result for each in _EXITED if (result := each.search(message))), None)
     return (match[1].rpartition(".")[2], int(match[2])) if match else ("", 0)

@@ -1,4 +1,4 @@
-"""Terminations of pods that are known only from events."""
+"""Reads from Kubernetes events the terminations of pods that no longer exist."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ def list_event_terminations(
     """Return the last termination of each pod that no longer exists, as events report it.
 
     Events long before `ended`, the end of the job, are ignored. The limit is one minute for exits,
-    preemptions and evictions by the kubelet, and ten minutes for others.
+    preemptions and evictions by the kubelet, and ten minutes for other events.
     """
     existing = {pod.name for pod in observed.pods}
     last: dict[str, ReplicaTermination] = {}
@@ -69,7 +69,7 @@ _TAKEN: Final[Mapping[str, Cause]] = {
     "TaintManagerEviction": Cause.NODE_LOST,
     "NodeNotReady": Cause.NODE_LOST,
 }
-"""The cause of the removal of a pod, by the reason of the event that reports it."""
+"""The causes of the removal of a pod, by the reason of the event that reports the removal."""
 
 
 def _find_pod_removal(event: Event, *, launcher: bool) -> ReplicaTermination | None:

@@ -30,8 +30,8 @@ _MORE: Final = 300
 def get_termination_reason(termination: ReplicaTermination) -> str:
     """Return the reason of a termination in one word, such as ``ValueError`` or ``OOMKilled``.
 
-    It is the first of these that applies: the exception class, ``Deleted`` for a replica that was stopped
-    without an exit code, Kubernetes' reason, the signal, and ``ExitCode``.
+    It is the first of these that exists: the class of the exception, ``Deleted`` for a replica that was
+    stopped without an exit code, the reason that Kubernetes reports, the signal, or else ``ExitCode``.
     """
     if termination.failure.exception:
         return termination.failure.exception.rpartition(".")[2]
@@ -85,7 +85,7 @@ def _format_retry_outlook(termination: ReplicaTermination, *, retry: bool) -> st
 
 
 def _find_location(failure: Failure) -> str:
-    """Return the innermost line of the user's own code, with a comma before it; empty if it is unknown."""
+    """Return the failed line of the user's code, such as ``, at train.py:9 in main``; empty if unknown."""
     if failure.frames:
         return f", at {_format_frame(failure.frames[-1])}"
     users = [match for match in _USER_FRAME.findall(failure.traceback) if not _is_installed(match[0])]
@@ -112,9 +112,9 @@ def _format_details(termination: ReplicaTermination) -> str:
 
 
 def _select_last_lines(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last five lines.
+    """Return the last five of `lines`.
 
-    If the line that names the last exception precedes them, return this line and the last four lines.
+    If the line that names the last exception is not among these, return it and the last four lines.
     """
     tracebacks = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     omitted = lines[tracebacks[-1] + 1 : -5] if tracebacks else ()

@@ -51,7 +51,7 @@ def _build_file_termination(
 
 
 def _classify_reported_exit(file: ErrorFile, failure: Failure, exit_codes: ExitCodes) -> Cause | None:
-    """Return the cause of a failure in Flyte's code, or the one that `exit_codes` has for the exit code."""
+    """Return the cause of an error in Flyte's code, or the cause that `exit_codes` has for the exit code."""
     if file.system:
         # A non-recoverable error of Flyte's code in the container is an input that cannot be converted.
         return Cause.SYSTEM_ERROR if file.recoverable else Cause.INVALID_CONFIG
@@ -84,7 +84,7 @@ class _WriterState(enum.IntEnum):
 def split_error_files(
     files: Sequence[ErrorFile], pods: Sequence[Pod]
 ) -> tuple[list[ErrorFile], list[ErrorFile]]:
-    """Return two lists: the error files of failed workers, and of restarted workers that have not ended.
+    """Return two lists of error files: of failed workers, and of restarted workers that have not ended.
 
     The error file of a worker that succeeded after a restart is in neither list.
     """
@@ -106,11 +106,11 @@ def has_writer_restarted(file: ErrorFile, pods: Sequence[Pod]) -> bool:
 
 
 def is_recovery_implied(file: ErrorFile, job: Job, ended: datetime | None) -> bool:
-    """True if the success of the job implies that the worker of `file`, which has no pod, has recovered.
+    """True if the success of the job implies that the worker that wrote `file`, and has no pod, recovered.
 
     Three conditions are necessary. The restart policy permits restarts. `file` is more than five seconds
-    older than `ended`, the end of the job. The job succeeds only if the worker does, or its clean pod policy
-    deletes all pods.
+    older than `ended`, the end of the job. The job cannot succeed unless this worker does, or the clean pod
+    policy of the job deletes all pods.
     """
     if ended is None or file.at is None or ended - file.at <= _ANEW:
         return False

@@ -24,7 +24,8 @@ def build_final_status(
 ) -> JobStatus:
     """Return the status of a finished job, with the root cause of its end.
 
-    `state` is one for which `JobState.is_finished` is true. `condition` reports the end; None if unknown.
+    `JobState.is_finished` must be true for `state`. `condition` is the one that reports the end of the job;
+    None if it is unknown.
     """
     job, pods = observed.job, replica_pods.list_replica_pods(observed)
     observed = structs.replace(observed, pods=pods)
@@ -70,7 +71,7 @@ def _select_error_files(observed: Observed, state: JobState, ended: datetime | N
 def _list_terminations(
     observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
-    """Return all terminations that may have ended the job.
+    """Return the terminations of all replicas that may have ended the job.
 
     If no termination can be the root cause, search again without the deletion times of failed pods: the clock
     of a node may be ahead, so that a pod appears to have failed after its deletion.
@@ -88,8 +89,9 @@ def _list_terminations(
 def _has_ending_pod(observed: Observed, condition: Condition | None) -> bool:
     """True if it is certain that the failure of one of the observed pods has ended the job.
 
-    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), the pod of no
-    replica is missing, and no limit, such as a deadline, ended the job. `condition` reports the end.
+    This is so if the operator deletes all pods of an ended job (clean pod policy ``All``), every
+    replica has a pod, and no limit, such as a deadline, ended the job. `condition` is the one that reports
+    the end of the job.
     """
     job = observed.job
     if job is None or condition is None or job.clean_pod_policy != "All":
@@ -100,11 +102,11 @@ def _has_ending_pod(observed: Observed, condition: Condition | None) -> bool:
 def _list_known_terminations(
     observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
-    """Return the terminations of pods, and those in events and error files, that may have ended the job.
+    """Return the terminations in pods, events and error files that may have ended the job.
 
-    If all these replicas were only stopped, and no deadline ended the job, search for earlier failures, after
-    which replicas were restarted. If there are any, return these instead. They are found in error files and,
-    if the backoff limit ended the job, in previous container runs.
+    If all these replicas were only stopped, and no deadline ended the job, return earlier failures instead
+    if there are any: those after which replicas were restarted. Error files report such failures. If the
+    backoff limit ended the job, the previous runs of containers report them, too.
     """
     pods, files = observed.pods, observed.error_files
     earlier = [each for each in files if file_terminations.has_writer_restarted(each, pods)]
@@ -131,7 +133,7 @@ def _list_restarts(
 def _list_reported_ends(
     observed: Observed, condition: Condition | None, exit_codes: ExitCodes
 ) -> list[ReplicaTermination]:
-    """Return the terminations of pods, and those in events, except those that the end of the job caused."""
+    """Return the terminations that pods and events report, without those that the end of the job caused."""
     job, ended = observed.job, get_end_time(observed.job, condition)
     of_pods = [terminations.find_pod_termination(pod, exit_codes) for pod in observed.pods]
     return [
@@ -141,7 +143,7 @@ def _list_reported_ends(
 
 
 def _is_cleanup(termination: ReplicaTermination, job: Job | None, condition: Condition | None) -> bool:
-    """True if the operator stopped this replica because another termination had ended the job."""
+    """True if the operator stopped the terminated replica only because the job had already ended."""
     if job is None or condition is None or not _is_stopped(termination):
         return False
     return _can_be_after_end(termination.at, job, condition)

@@ -1,7 +1,7 @@
-"""Kubernetes events for a job that has run, then waits for resources again, and then runs again.
+"""Builds Kubernetes events that report when a job that has run waits for resources again, and runs again.
 
-Flyte's phase stays RUNNING in this time. All servers derive the same event name for a change, so that each
-change gives one event.
+The Flyte phase of the job stays RUNNING in this time. All servers derive the same event name from a change,
+so that only one event reports the change.
 """
 
 import enum
@@ -24,7 +24,7 @@ from backend_plugin.core.values import Manifest
 
 _REPORTER: Final = "kfpytorch"
 _LONGEST: Final = 1024
-"""The largest message of an event, in bytes, that the API server accepts."""
+"""The maximum size of the message of an event, in bytes, that the API server accepts."""
 _KEPT: Final = timedelta(hours=1)
 """The default time to live of events. An older change is not reported, because its event may have expired."""
 
@@ -66,7 +66,8 @@ def decide_event(
 ) -> JobEventDecision | None:
     """Return whether a job in the Flyte phase RUNNING waits for resources or runs, and the event to write.
 
-    Return None in another phase, and if neither is the case, for example while a replica restarts.
+    Return None if the job is in another phase, or neither waits nor runs with all replicas, for example while
+    a replica restarts.
     """
     job = status.job
     if job is None or verdict.phase is not Phase.RUNNING:
@@ -138,7 +139,8 @@ def _find_pending_since(status: JobStatus, judging: JudgingSettings, now: dateti
 def _has_all_replicas(status: JobStatus) -> bool:
     """True if the job runs and all its replicas are ready or succeeded.
 
-    For a job that can scale, one ready replica is sufficient, if all replacements of pods run or succeeded.
+    For a job that can run with fewer replicas, one ready replica is sufficient if all pods that replaced
+    other pods run or have succeeded.
     """
     if status.state is not JobState.RUNNING:
         return False
@@ -154,7 +156,7 @@ def can_need_warning(job: Job, groups: Sequence[PodGroup]) -> bool:
 
 
 def build_warning_events(observed: Observed, now: datetime) -> list[Manifest]:
-    """Return a core/v1 event for each warning of a scheduler or queue that has a reason for an event."""
+    """Return a core/v1 event for each warning of a scheduler or queue that an event must report."""
     job = observed.job
     if job is None:
         return []

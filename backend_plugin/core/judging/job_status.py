@@ -1,4 +1,4 @@
-"""The status of a job: its state, and all other input for its Flyte phase. `status` computes it."""
+"""The status of a job, from which its Flyte phase is derived. The module `status` computes the status."""
 
 import enum
 from datetime import datetime
@@ -13,10 +13,10 @@ from backend_plugin.core.observed import Condition, Job, Pod
 
 
 class JobState(enum.Enum):
-    """The state of a job, from its conditions, or from other observed objects if no condition decides."""
+    """The state of a job, from its conditions, or from other observed objects if no condition shows it."""
 
     UNSEEN = "unseen"
-    """The operator has not written a condition."""
+    """The operator has not written any condition of the job."""
     CREATED = "created"
     """The operator has seen the job, but has not created all pods."""
     SUSPENDED = "suspended"
@@ -29,7 +29,7 @@ class JobState(enum.Enum):
     DELETED = "deleted"
     """The job is being deleted before its end."""
     GONE = "gone"
-    """The job does not exist (any more): deleted by a client, or after its time to live."""
+    """The job does not exist, for example because a client deleted it, or its time to live has ended."""
 
     @property
     def is_finished(self) -> bool:
@@ -62,9 +62,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     missing: bool = False
     """True if the operator had created all pods, and some no longer exist or are being deleted."""
     replaced: tuple[str, ...] = ()
-    """The replicas whose present pod was created after the time at which all replicas first had a pod."""
+    """The replicas whose pod is a replacement: it was created after every replica had once had a pod."""
     enough: bool = True
-    """False while a job that needs all replicas has its first pods, and one of these pods has never run."""
+    """False if the job needs all replicas, none of its pods was replaced, and one of them has never run."""
     waits: tuple[PendingReason, ...] = ()
     notes: tuple[JobWarning, ...] = ()
     root_cause: ReplicaTermination | None = None
@@ -72,7 +72,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     terminated: int = 0
     """The number of replicas that failed or were stopped; 0 if the job has not ended."""
     unsettled: bool = False
-    """True if the job succeeded, but a restarted replica with an old error file has not ended."""
+    """True if the job succeeded, but a replica that wrote an error file and was restarted has not ended."""
     outputs: bool | None = None
     reading_outputs: bool = False
     """True while the error files and outputs of the job are being read."""
@@ -91,8 +91,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def first_reason(self) -> PendingReason | None:
         """The pending reason to report first; None if there is none.
 
-        It has the lowest stage of all pending reasons. In this stage, a reason for which `is_blocking` is
-        true comes before a normal step of a pod's start.
+        It is a reason of the lowest stage. In this stage, a problem that the cluster reports comes before a
+        normal step of a pod's start.
         """
         return self.waits[0] if self.waits else None
 

@@ -13,7 +13,7 @@ from backend_plugin.core.scheduling.registry import STATUS_PARSERS, is_controlle
 def list_warnings(
     observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary
 ) -> tuple[JobWarning, ...]:
-    """Return the warnings of a job that has not ended; `pods` are its replicas."""
+    """Return the warnings about a job that has not ended; `pods` are the pods of its replicas."""
     foreign = [
         JobWarning(
             text=f"a {group.kind} {group.name} existed before the job and does not belong to it, so the"
@@ -46,7 +46,7 @@ _GANG: Final = 2
 
 
 def _check_places(observed: Observed, job: Job, pods: Sequence[Pod], gang: GangSummary) -> JobWarning | None:
-    """Return a warning if Kueue alone admits a new job, and no gang scheduler places its pods."""
+    """Return a warning if Kueue alone admits a new job, and no gang scheduler schedules its pods."""
     if not _has_only_queue(observed, gang):
         return None
     has_run = any(condition.type == job_conditions.RUNNING for condition in job.conditions)
@@ -95,7 +95,7 @@ def _check_scheduler(observed: Observed, pods: Sequence[Pod], gang: GangSummary)
 
 
 def _has_pod_status(observed: Observed, waiting: Sequence[Pod]) -> bool:
-    """True if a scheduler has reacted to the pods: by a condition, an event or placeholder pods."""
+    """True if a condition, an event or a placeholder pod shows that a scheduler has handled the pods."""
     unscheduled = {("Pod", pod.name) for pod in waiting if pod.scheduled is None}
     if len(unscheduled) < len(waiting) or any(not pod.role for pod in observed.pods):
         return True

@@ -33,7 +33,7 @@ class LogLinkTarget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish: datetime
     """The end of the job, or the present time if it has not ended."""
     name: str
-    """The label, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
+    """The label in the link, such as ``worker-0 (rank 1)``; ``(all replicas)`` for the job as a whole."""
     pod_name: str = ""
     """The name of the replica's pod; empty for the whole job.
 
@@ -63,9 +63,10 @@ _OF_POD: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "nodename": lambda target: target.pod.node if target.pod else "",
     "logname": lambda target: target.name,
 }
-"""The variables that describe a pod. A template with one of them gives a link for each replica.
+"""The variables of link templates that describe a pod, each with the function that returns its value.
 
-A template without any of them gives one link for the whole job.
+A template with one of these variables gives one link for each replica. A template without any of these
+variables gives one link for the whole job.
 """
 
 VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
@@ -87,7 +88,7 @@ VARIABLES: Final[Mapping[str, Callable[[LogLinkTarget], str]]] = {
     "executiondomain": lambda target: target.rules.run.domain if target.rules.run else "",
     "generatedname": lambda target: target.job.name,
 }
-"""The values of Flyte's variables, by name in lower case; the case in a template is ignored."""
+"""Functions that return the values of Flyte's link variables, by the name of the variable in lower case."""
 
 _VARIABLE: Final = re.compile(r"\{\{\s*[.$](?=(?P<name>\w{1,40}(?:\.[\w-]{1,100})?))(?P=name)\s*\}\}")
 _KUBERNETES: Final = "/#!/log/{{ .namespace }}/{{ .podName }}/pod?namespace={{ .namespace }}"
@@ -109,7 +110,7 @@ def _is_of_replica(template: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _split_template(template: str) -> list[str]:
-    """Return the text before the first variable, its name, the text after it, and so on."""
+    """Split a template into the text before the first variable, its name, the text after it, and so on."""
     return _VARIABLE.split(template)
 
 
@@ -120,7 +121,7 @@ def _fill_template(template: str, target: LogLinkTarget) -> str:
 
 
 def _get_value(name: str, target: LogLinkTarget) -> str:
-    """Return the value of a variable; an unknown one stays in the link, as in Flyte."""
+    """Return the value of a link variable; an unknown variable stays in the link, as in Flyte."""
     known = VARIABLES.get(name.lower())
     if known is not None:
         return known(target)
@@ -131,7 +132,7 @@ def _get_value(name: str, target: LogLinkTarget) -> str:
 
 
 def _select_templates(logs: LogLinkSettings, task_config: Mapping[str, str]) -> tuple[LogTemplate, ...]:
-    """Return the enabled built-in templates, the configured ones, and those in the task's ``link_type``."""
+    """Return the link templates that are enabled, configured, or named in the task's ``link_type``."""
     if not task_config and not (
         logs.kubernetes_enabled or logs.cloudwatch_enabled or logs.stackdriver_enabled
     ):
@@ -207,7 +208,7 @@ def _list_replicas(whole_job: LogLinkTarget, pods: Iterable[Pod]) -> list[LogLin
 # Most jobs of a cluster have one of a few layouts.
 @lru_cache(maxsize=64)
 def _list_labels(groups: tuple[ReplicaSpec, ...], processes: int) -> list[tuple[str, int, str]]:
-    """Return role, index and label of each replica, up to `_MOST_PLACES`."""
+    """Return the role, index and label of each replica, for at most `_MOST_PLACES` replicas."""
     ranges = ((group.role, range(min(group.replicas, _MOST_PLACES))) for group in groups)
     places = [(role, index) for role, indexes in ranges for index in indexes][:_MOST_PLACES]
     return [

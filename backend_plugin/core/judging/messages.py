@@ -30,7 +30,7 @@ STATES: Final = {
     JobState.DELETED: "Deleted",
     JobState.GONE: "JobNotFound",
 }
-"""The reason to report if there is no more precise one, by the state of the job."""
+"""The reason that is reported for each state of a job if there is no more precise reason."""
 
 DELETION: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "was deleted"}
 LOSS: Final = {JobState.DELETED: "is being deleted", JobState.GONE: "no longer exists"}

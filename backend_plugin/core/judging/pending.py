@@ -1,4 +1,4 @@
-"""Records of pending reasons: why replicas do not run. `pending_reasons` and schedulers create them."""
+"""Classes for the reasons why replicas do not run. `pending_reasons` and scheduler parsers use them."""
 
 import enum
 from datetime import datetime
@@ -23,18 +23,18 @@ class PendingStage(enum.IntEnum):
 
 
 class ResourceShortage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A resource shortage, with the quantities that are known."""
+    """A shortage of one resource for a gang of pods, with the quantities that are known."""
 
     resource: str
     missing: Quantity | None = None
-    """The additional quantity that would be sufficient."""
+    """The additional quantity with which the gang could start."""
     requested: Quantity | None = None
     """The request of the whole gang; if None, it is computed from an annotation of the job."""
     free: Quantity | None = None
     held: Quantity | None = None
     """The quantity that the gang holds already."""
     counts_own: bool = False
-    """True if the scheduler also counts as free what members of the gang already hold."""
+    """True if the scheduler's free quantity includes what pods of the gang already hold."""
     counts_all: bool = False
     """True if the scheduler counts every replica, not only those that must be placed together."""
     last_role: str = ""
@@ -46,12 +46,12 @@ class SchedulerMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     text: str = ""
     shortages: tuple[ResourceShortage, ...] = ()
-    """The resource shortages in the message; they replace `text` in output."""
+    """The resource shortages in the message; users see a sentence about these instead of `text`."""
     queue: str = ""
     cause: Cause | None = None
     """The cause; None if the message only shows that no Kubernetes node has enough room."""
     never: bool = False
-    """True if the wait cannot end without a change."""
+    """True if the wait cannot end unless the job, its queue or the cluster is changed."""
     is_unspecific: bool = False
     """True if the message has no details, and an event about the same pod may have them."""
     gang: bool = True
@@ -78,7 +78,7 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ahead: int | None = None
     """The number of jobs that the queue admits before this one."""
     again: str = ""
-    """A prefix of `text` in the message, which states that the job has run before; empty if it has not."""
+    """A prefix of the message, which states that the job has run before; empty if it has not run."""
     of_gang: bool = False
     """True if the whole gang waits, although only single replicas reported the reason."""
     follows: bool = False

@@ -68,11 +68,11 @@ REFUSALS: Final[Sequence[tuple[str, Cause]]] = (
     ("is invalid", Cause.INVALID_CONFIG),
     ("is forbidden", Cause.INVALID_CONFIG),
 )
-"""Causes by a text in the API server's message about the failed creation of a pod or a service."""
+"""The causes of a failed creation of a pod or service, by a part of the API server's error message."""
 
 
 def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[PendingReason]:
-    """Return the pending reason for the last failed creation of a missing pod; at most one."""
+    """Return a list with the pending reason for the last failed creation of a missing pod; may be empty."""
     job = observed.job
     if job is None or _is_suspended(job) or _has_all_pods(observed, pods):
         return []
@@ -86,9 +86,9 @@ def list_creation_failures(observed: Observed, pods: Sequence[Pod]) -> list[Pend
 
 
 def _is_outdated(refusal: Event, job: Job, pods: Sequence[Pod]) -> bool:
-    """True if a failed creation precedes a pod's creation, or the time when all pods first existed.
+    """True if, after this failed creation, a pod was created or all pods of the job first existed.
 
-    False if not all pods have existed yet.
+    False if the pods of the job have never all existed.
     """
     if job.started is None:
         return False
@@ -204,7 +204,7 @@ _NEVER: Final = "; no node has that much, even when it is empty"
 def format_unschedulable(message: str) -> SchedulerMessage:
     """Return kube-scheduler's message in short form: each reason with the number of nodes that it concerns.
 
-    `short` of the result contains the missing resources.
+    The field `short` of the result contains the resources that nodes lack.
     """
     nodes = _NODES.search(message)
     if nodes is None:
@@ -241,7 +241,7 @@ CONTAINER_CAUSES: Final[Mapping[str, Cause]] = {
     "RunContainerError": Cause.INVALID_CONFIG,
     "CrashLoopBackOff": Cause.USER_ERROR,
 }
-"""Causes by the waiting reason of a container; other reasons are normal steps of the start."""
+"""The causes by the reason of a container's waiting state; other reasons are normal steps of its start."""
 
 
 def _classify_waiting_container(container: Container, exit_codes: ExitCodes) -> Cause:
@@ -290,11 +290,11 @@ def _find_bound_time(pod: Pod) -> datetime | None:
 
 
 def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> list[PendingReason]:
-    """Return the reasons with the time of the newest event whose message reports their resource shortages.
+    """Return the pending reasons, each with the time of the newest event that reports its shortages.
 
-    The condition of a pod keeps only the time of the first report. The time of an event that is repeated is
-    that of its first occurrence, because the event keeps the message of that time. Replicas with the same
-    shortages get the same time, so that one line reports them.
+    The condition of a pod keeps only the time of the first report. For a repeated event, the time of its
+    first occurrence counts, because the event keeps the message of this occurrence. Replicas with the same
+    resource shortages get the same time, so that one line of the message reports all of them.
     """
     latest: dict[tuple[ResourceShortage, ...], datetime] = {}
     for wait in waits if events else ():
@@ -308,7 +308,7 @@ def with_report_times(waits: list[PendingReason], events: Sequence[Event]) -> li
 
 
 def merge_reasons(waits: Iterable[PendingReason]) -> list[PendingReason]:
-    """Merge equal pending reasons, with all their replicas and the earliest start time.
+    """Merge equal pending reasons into one, with the replicas of all of them and the earliest start time.
 
     The result is sorted by stage. In each stage, the reasons for which `is_blocking` is true come first.
     """

@@ -57,7 +57,7 @@ def list_gang_reasons(
 def _read_gang_message(
     events: Sequence[Event], holders: Sequence[Pod], worst: PendingReason, gang: GangSummary
 ) -> SchedulerMessage:
-    """Return the last message about missing resources for a placeholder pod, or else that of `worst`."""
+    """Return the last message about resources that a placeholder pod lacks, else the message of `worst`."""
     unbound = {pod.name for pod in holders if not pod.is_bound}
     found = find_last_shortage(events, unbound)
     message = found[1] if found is not None else SchedulerMessage(text=worst.text if worst.reason else "")
@@ -79,7 +79,7 @@ def find_last_shortage(
 ) -> tuple[Event, SchedulerMessage] | None:
     """Return the last event that reports missing resources for a waiting pod, and its parsed message.
 
-    `waiting` contains the names of these pods. Return None if there is no such event.
+    `waiting` contains the names of the waiting pods. Return None if there is no such event.
     """
     about = (event for event in reversed(events) if event.name in waiting)
     parsed = ((event, parser.message(event.message)) for event in about for parser in registry.STATUS_PARSERS)
@@ -92,7 +92,7 @@ def _compute_gang_shortages(
     """Return the resource shortages of the whole gang: its total request minus the capacity that it holds.
 
     `holders` are its placeholder pods; those with a node hold capacity. If `short`, the names of the missing
-    resources, is empty, compare all resources that the gang requests. Devices come first.
+    resources, is empty, compare all resources that the gang requests. Devices, such as GPUs, come first.
     """
     asked_for = {name for role in gang.roles for name in role.requests}
     placed = Counter(pod.place for pod in holders if pod.is_bound)

@@ -16,7 +16,7 @@ _RESUMED: Final = 2
 
 
 def list_replica_pods(observed: Observed) -> tuple[Pod, ...]:
-    """Return the pods of the replicas, and failed pods that load data for them, sorted by role and index."""
+    """Return the pods of the replicas and the failed pods of initializers, sorted by role and index."""
     job = observed.job
     own = [
         pod
@@ -39,7 +39,7 @@ def count_ready(pods: Iterable[Pod]) -> int:
 
 
 def list_replaced(pods: Iterable[Pod], job: Job) -> tuple[str, ...]:
-    """Return the replicas whose pod was created after the time at which all replicas first had a pod."""
+    """Return the replicas whose pod is a replacement, created after every replica had once had a pod."""
     full = job.started
     if full is None:
         return ()

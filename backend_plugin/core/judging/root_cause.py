@@ -102,9 +102,9 @@ def _compute_cause_time(termination: ReplicaTermination) -> int:
     """Return the time by which terminations are ordered, in nanoseconds since the epoch.
 
     Ten seconds are subtracted if the cluster reports why the replica was ended, because other replicas can
-    have noticed the end before the report. Such a termination without a time comes first. A second is added
-    if there is only an exit code and no exception, because its time is in whole seconds. Nothing is added for
-    SIGKILL.
+    have noticed the end before the report. If such a termination has no time, it comes first. One second is
+    added if there is only an exit code and no exception, because the time of an exit code is in whole
+    seconds. Nothing is added for SIGKILL.
     """
     failure, when = termination.failure, termination.failure.time_ns
     if termination.explained:
@@ -117,10 +117,10 @@ def _compute_cause_time(termination: ReplicaTermination) -> int:
 def with_early_exits(
     termination: ReplicaTermination | None, pods: Sequence[Pod], total: int
 ) -> ReplicaTermination | None:
-    """Return `termination`; if it is the loss of a peer, its summary names the peers that exited before.
+    """Return `termination`; if it is the loss of a peer, its summary names the peers that had exited before.
 
-    These are the peers with exit code 0. If all peers exited with code 0, its cause becomes a user error: the
-    ranks do not call the same collectives. `total` is the number of replicas.
+    Only peers with exit code 0 are named. If all peers had exited with code 0, the cause becomes a user
+    error, because the ranks do not call the same collectives. `total` is the number of replicas.
     """
     if termination is None or termination.at is None or not is_consequence(termination.failure):
         return termination
@@ -170,11 +170,12 @@ def merge_terminations(
 
 
 def _take_pod_termination(file: ReplicaTermination, silent: list[ReplicaTermination]) -> ReplicaTermination:
-    """Return an error file's termination; if only one pod can have written the file, with its replica.
+    """Return `file`, the termination that an error file reports, with the replica of the pod that wrote it.
 
-    `silent` contains the terminations of pods without an error file. If `file` has no replica, remove the
-    termination of the pod that wrote the file from `silent`. If several pods can have written it, this is the
-    most likely root cause among them.
+    The replica is added only if exactly one pod can have written the error file. `silent` contains the
+    terminations of pods without an error file. If `file` has no replica, remove the termination of the pod
+    that wrote the error file from `silent`; if several pods can have written it, remove the most likely root
+    cause among their terminations.
     """
     after = [each for each in silent if not file.failure.replica and _can_be_writer(each, file)]
     if not after:

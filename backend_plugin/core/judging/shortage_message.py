@@ -66,17 +66,17 @@ def _iter_numbers(
 
 
 def _compute_requested(shortage: ResourceShortage, gang: GangSummary, *, upto: str = "") -> Quantity | None:
-    """Return the amount that all `gang.roles` request, or those up to `upto` inclusive; None if unknown."""
+    """Return how much all roles of the gang request, or those up to and including `upto`; None if unknown."""
     return shortage.requested or gang.compute_total(shortage.resource, upto, counts_all=shortage.counts_all)
 
 
 def _compute_held_and_free(
     shortage: ResourceShortage, gang: GangSummary, placed: Mapping[str, int]
 ) -> tuple[Quantity | None, Quantity | None]:
-    """Return the held and the free amount of a resource; None for an amount that the sentence leaves out.
+    """Return the held and the free amount of a resource; None for an amount that the message omits.
 
-    The sentence leaves out unknown amounts. It states what the gang holds only if the scheduler counts this
-    as free and does not report the free amount itself.
+    The message omits unknown amounts. It states what the gang holds only if the scheduler counts the held
+    amount as free, and does not report the free amount.
     """
     resource, missing = shortage.resource, shortage.missing
     counted = _compute_requested(shortage, gang, upto=shortage.last_role)

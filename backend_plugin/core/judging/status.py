@@ -1,4 +1,7 @@
-"""Computes the `JobStatus` of a job from its observed state. `verdict_rules` derives the phase from it."""
+"""Computes the `JobStatus` of a job from its observed state.
+
+The module `verdict_rules` derives the Flyte phase of the job from this status.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +23,7 @@ from kfpytorch_common.causes import Cause
 
 
 def compute_status(observed: Observed, exit_codes: ExitCodes) -> JobStatus:
-    """Return the status of a job; it does not depend on the time."""
+    """Return the status of a job. The result does not depend on the current time."""
     job = observed.job
     if job is None:
         end = _find_final_condition(observed)
@@ -44,7 +47,7 @@ _CONDITIONS: Final[Mapping[JobState, str]] = {
 
 
 def _find_final_condition(observed: Observed) -> Condition | None:
-    """Return the final condition of a job that no longer exists, from its operator's events; else None."""
+    """Return the final condition of a deleted job from its operator's events; None if none reports an end."""
     for reason, kind in table.END_EVENTS.items():
         last = find_last_event([event for event in observed.events if event.reason == reason])
         if last is not None:
@@ -145,7 +148,7 @@ def _list_pending_reasons(
 
 
 def _iter_initializer_reasons(pods: Iterable[Pod], exit_codes: ExitCodes) -> Iterator[PendingReason]:
-    """Yield a pending reason for each initializer that has not ended, because the replicas wait for it."""
+    """Yield a pending reason for each initializer that has not ended: the replicas wait for its end."""
     for pod in pods:
         if (wait := pending_reasons.find_pod_reason(pod, exit_codes)) is not None:
             yield wait

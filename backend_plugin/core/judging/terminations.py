@@ -1,4 +1,4 @@
-"""Conversion of pod states to terminations with a cause. `root_cause` selects the root cause among them."""
+"""Converts pod states to terminations with a cause. `root_cause` selects one of them as the root cause."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ DISRUPTIONS: Final[Mapping[str, Cause]] = {
     "DeletionByDeviceTaintManager": Cause.NODE_LOST,
     "DeletionByPodGC": Cause.NODE_LOST,
 }
-"""Causes by the reason of the condition `DisruptionTarget`."""
+"""The causes of pod disruptions, by the reason of the pod condition `DisruptionTarget`."""
 
 POD_REASONS: Final[Mapping[str, Cause]] = {
     "Evicted": Cause.SYSTEM_ERROR,
@@ -62,7 +62,7 @@ POD_REASONS: Final[Mapping[str, Cause]] = {
     "ResourceReservationTimeout": Cause.UNSCHEDULABLE,
     "ApplicationRejected": Cause.INVALID_CONFIG,
 }
-"""Causes by `status.reason` of a pod, as the kubelet, the node controllers and YuniKorn set it."""
+"""The causes of pod failures, by `status.reason`, which the kubelet, node controllers or YuniKorn set."""
 
 CONTAINER_REASONS: Final[Mapping[str, Cause]] = {
     "OOMKilled": Cause.OOM_HOST,
@@ -70,7 +70,7 @@ CONTAINER_REASONS: Final[Mapping[str, Cause]] = {
     "ContainerCannotRun": Cause.INVALID_CONFIG,
     "StartError": Cause.INVALID_CONFIG,
 }
-"""Causes by `state.terminated.reason` of a container."""
+"""The causes of container failures, by `state.terminated.reason` of the container."""
 
 EXIT_CODES: Final[Mapping[int, Cause]] = {
     125: Cause.SYSTEM_ERROR,  # The container runtime itself failed.
@@ -78,7 +78,7 @@ EXIT_CODES: Final[Mapping[int, Cause]] = {
     127: Cause.INVALID_CONFIG,  # The image does not contain the command.
     128 + 2: Cause.PREEMPTED,  # SIGINT; a pod has no terminal where a user could interrupt it.
 }
-"""Causes by exit codes that do not come from the user's code; `decode_signal` decodes all other signals."""
+"""The causes of exit codes that user code does not set; `decode_signal` decodes all other signals."""
 
 _UNKNOWN_END: Final = ContainerTermination(exit_code=None)
 """The termination of a pod that failed without a failed container."""
@@ -87,7 +87,7 @@ _LATEST: Final = 2**62
 
 
 def decode_signal(exit_code: int) -> int:
-    """Return the signal n of an exit code, which is 128 + n in shells and 256 - n in torchrun; 0 if none."""
+    """Return the signal n in an exit code: 128 + n (from shells) or 256 - n (from torchrun); 0 if none."""
     if 128 < exit_code <= 128 + 64:
         return exit_code - 128
     # subprocess returns -n for signal n, and the kernel keeps eight bits of it.
@@ -97,7 +97,7 @@ def decode_signal(exit_code: int) -> int:
 def classify_exit_code(exit_code: int, overrides: ExitCodes, termination_message: str = "") -> Cause:
     """Return the cause of a container's exit code, given its termination message.
 
-    A failed installation of packages takes precedence over `overrides`, and these over the defaults.
+    A failed installation of packages takes precedence over `overrides`, which precede the default causes.
     """
     if find_failure(exit_code, termination_message):
         return Cause.INVALID_CONFIG
@@ -138,7 +138,7 @@ _REPORT_DELAY: Final = timedelta(seconds=30)
 
 
 def _is_disrupted_after_exit(pod: Pod, ended: ContainerTermination) -> bool:
-    """True if the container ended by itself before the pod was disrupted; a drain also evicts ended pods."""
+    """True if the container ended by itself before the pod was disrupted: a drain evicts ended pods, too."""
     if pod.disrupted is None or pod.disrupted.since is None or ended.finished is None:
         return False
     by_itself = decode_signal(ended.exit_code or 0) not in (SIGKILL, SIGTERM)
@@ -154,7 +154,8 @@ def _find_end_time(pod: Pod, finished: datetime | None) -> datetime | None:
     """Return the earliest time at which other pods of the job can have noticed the end of this pod.
 
     This is the time of its disruption, such as an eviction, or `finished`, the end of its container,
-    whichever is earlier. Without both, it is the time since which the pod is not ready, or of its deletion.
+    whichever is earlier. Without both, it is the time since which the pod is not ready, or else the time
+    of its deletion.
     """
     disrupted = None if pod.disrupted is None else pod.disrupted.since
     return min(filter(None, (disrupted, finished)), default=None) or find_unready_time(pod) or pod.deleted
@@ -268,7 +269,7 @@ def is_permanent_start_error(message: str) -> bool:
 
 
 def _format_summary(pod: Pod, container: Container | None, ended: ContainerTermination) -> str:
-    """Return the summary line, such as ``Evicted: The node was low on resource: memory``."""
+    """Return a line on why a pod ended, such as ``Evicted: The node was low on resource: memory``."""
     why, more = pod.reason, pod.message.strip()
     if pod.disrupted is not None:
         why, more = why or pod.disrupted.reason, more or pod.disrupted.message
@@ -343,9 +344,9 @@ def list_restart_terminations(pods: Iterable[Pod], exit_codes: ExitCodes) -> lis
 def build_exit_code_failure(
     replica: str, code: int, at: datetime | None, *, message: str = "", stopped: bool = False
 ) -> Failure:
-    """Return a failure for which only the exit code is available; `at` is its time.
+    """Return a failure for which only the exit code is available; `at` is the time of the failure.
 
-    `stopped` is true if the replica was stopped, so that the failure of another one may be the cause.
+    `stopped` is true if the replica was stopped, so that the failure of another replica may be the cause.
     """
     number = decode_signal(code)
     return Failure(

@@ -1,7 +1,7 @@
 """Checks of the timeouts of a waiting job, and of the deadline of a job, which counts from its first start.
 
-No object of the cluster keeps the first start after a restart of a TrainJob, so the server writes it to the
-job.
+After a restart of a TrainJob, no object of the cluster contains the time of its first start. So the server
+stores this time in an annotation of the job.
 """
 
 from datetime import datetime, timedelta
@@ -26,12 +26,12 @@ _START_ANNOTATION: Final = "kfpytorch.flyte.org/run-start"
 
 
 def get_limit(seconds: int | None, default: timedelta) -> timedelta:
-    """Return the time limit that the task sets in `seconds`; the platform's `default` if that is None."""
+    """Return the limit that the task sets in `seconds`; the platform's `default` if `seconds` is None."""
     return default if seconds is None else timedelta(seconds=max(0, seconds))
 
 
 def is_exceeded(limit: timedelta, since: datetime | None, now: datetime) -> bool:
-    """True if `since` is known, and longer ago than `limit`."""
+    """True if the time from `since` to `now` is longer than `limit`; False if `since` is None."""
     return since is not None and now - since > limit
 
 
@@ -160,7 +160,7 @@ def _check_deadline(status: JobStatus, rules: JudgingContext, now: datetime) -> 
 
 
 def _get_deadline(job: Job | None, rules: JudgingContext) -> timedelta:
-    """Return the deadline of a job; zero for none."""
+    """Return the time for which a job may run; zero if the job has no deadline."""
     if job is not None and job.active_deadline is not None:
         return job.active_deadline
     return get_limit(rules.deadlines.active_seconds, rules.judging.active_deadline)

@@ -10,7 +10,7 @@ from backend_plugin.core.observed import Job, Observed, Pod, is_replica
 def is_running_undisturbed(observed: Observed) -> bool:
     """True if a job is active, all its replicas run, and none of them is deleted or disrupted.
 
-    False if the job has a verdict in its annotation. While the result is True, changes such as those of a
+    False if an annotation of the job stores a failure. While the result is True, changes such as those of a
     pod's readiness require no action of `core.cleanup`.
     """
     job = observed.job

@@ -1,4 +1,4 @@
-"""The Flyte phase of an attempt (`Verdict`), and which causes are retryable; see `verdict_rules`."""
+"""The Flyte phase of a task attempt (`Verdict`), and the rule for which failures are retryable."""
 
 import enum
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from kfpytorch_common.causes import Cause
 
 
 class Phase(enum.Enum):
-    """The names of `flyteidl.core.TaskExecution.Phase`, in the order in which a task passes them."""
+    """The phases of a Flyte task, as `flyteidl.core.TaskExecution.Phase` names them, in their usual order."""
 
     UNDEFINED = "UNDEFINED"
     QUEUED = "QUEUED"
@@ -41,14 +41,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     phase: Phase
     reason: str
-    """A CamelCase word for machines: ``Unschedulable``, ``OOMKilled``, ``Running``."""
+    """A CamelCase word for programs, such as ``Unschedulable``, ``OOMKilled`` or ``Running``."""
     message: str
     """A text of at most 1,000 characters with a complete first line."""
     cause: Cause | None = None
     """The cause of a failure or of a wait; None if there is no problem."""
     logs: tuple[LogLink, ...] = ()
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
-    """The value of `custom_info` in Flyte's response; see `messages.build_custom_info`."""
+    """The value of `custom_info` in the response to Flyte; `messages.build_custom_info` builds it."""
 
     @property
     def retry(self) -> bool:
@@ -85,9 +85,9 @@ def is_retryable(cause: Cause) -> bool:
 
 
 def build_failure(cause: Cause, reason: str, *lines: str, recoverable: bool = False) -> Verdict:
-    """Return the verdict on a failed attempt, retryable if `cause` is, or if `recoverable` is true.
+    """Return the verdict on a failed attempt; it is retryable if `cause` is, or if `recoverable` is true.
 
-    Its message has these lines without the empty ones.
+    The message of the verdict consists of the non-empty `lines`.
     """
     return Verdict(
         phase=Phase.RETRYABLE_FAILED if recoverable or is_retryable(cause) else Phase.FAILED,

@@ -13,7 +13,7 @@ ANNOTATION: Final = "kfpytorch.flyte.org/verdict"
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The failure that is stored on a job, and the time at which it was stored."""
+    """The failure that an annotation of a job stores, and the time at which it was stored."""
 
     reason: str
     message: str
@@ -23,7 +23,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(verdict: Verdict, at: datetime) -> str:
-    """Return the annotation value that stores a failed verdict, and `at` as the time of its storage."""
+    """Return the annotation value that stores the verdict on a failed job; `at` is the time of storage."""
     record = RecordedVerdict(
         reason=verdict.reason,
         message=verdict.message,
@@ -35,7 +35,7 @@ def encode(verdict: Verdict, at: datetime) -> str:
 
 
 def read(annotation: str) -> RecordedVerdict | None:
-    """Return the stored failure; None if the annotation is invalid."""
+    """Return the failure that an annotation value stores; None if the value is invalid."""
     try:
         return _DECODER.decode(annotation)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -43,22 +43,22 @@ def read(annotation: str) -> RecordedVerdict | None:
 
 
 def find_recorded_verdict(job: Job | None) -> RecordedVerdict | None:
-    """Return the failure that is stored on the job; None if there is none."""
+    """Return the failure that the job's annotation stores; None without a job or a valid annotation."""
     annotation = None if job is None else job.annotations.get(ANNOTATION)
     return None if annotation is None else read(annotation)
 
 
 def find_ending_verdict(job: Job) -> RecordedVerdict | None:
-    """Return the stored failure for which a server has ended a job; None if no server has ended it.
+    """Return the stored failure because of which a server ended a job; None if no server ended the job.
 
-    Also None if the job has a final condition. A server ends a TrainJob, and a job without pods, by a
-    suspension, which never sets a final condition.
+    Also return None if the job has a final condition. A server ends a TrainJob, and a job without pods, by
+    a suspension, which never sets a final condition.
     """
     return find_recorded_verdict(job) if job.ending and job.end_condition is None else None
 
 
 def find_end_time(job: Job) -> datetime | None:
-    """Return the time at which a job ended, or at which a server has ended it; None if it has not ended."""
+    """Return the time at which a job ended by itself or a server ended it; None if the job has not ended."""
     verdict = find_ending_verdict(job)
     return get_end_time(job, job.end_condition) if verdict is None else verdict.at
 

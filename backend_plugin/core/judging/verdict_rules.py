@@ -1,7 +1,7 @@
 """Rules that derive the Flyte phase and its message from a job's status.
 
-FlytePropeller publishes each phase once, so the phase must not go back. The rules keep no state of their own:
-they derive past progress from the objects.
+FlytePropeller publishes each phase once, so the phase must not return to an earlier one. The rules store no
+state: they derive the past progress of a job from its Kubernetes objects.
 """
 
 from collections.abc import Sequence
@@ -183,9 +183,9 @@ _CACHES: Final = timedelta(seconds=2)
 def _judge_start_phase(
     status: JobStatus, judging: JudgingSettings, lasting: Sequence[JobWarning], now: datetime
 ) -> Phase:
-    """Return the phase of a job before all its replicas have run once.
+    """Return the Flyte phase of a job whose replicas have not all run yet.
 
-    `lasting` are the warnings that the verdict reports. With at least one, the phase is never QUEUED.
+    `lasting` contains the warnings that the verdict reports. If there are any, the phase is never QUEUED.
     """
     if any(pod.is_bound for pod in status.initializers):
         return Phase.INITIALIZING
@@ -200,7 +200,7 @@ def _judge_start_phase(
 
 
 def _has_been_placed(status: JobStatus, unplaced: Sequence[PendingReason], now: datetime) -> bool:
-    """True if all replicas of a started job have nodes, or had nodes before a replica was replaced."""
+    """True if all replicas have Kubernetes nodes, or if they had nodes before a replica was replaced."""
     if status.started is None:
         return False
     is_new = status.missing and now - status.started < _CACHES

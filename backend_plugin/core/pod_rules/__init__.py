@@ -1,4 +1,4 @@
-"""The rules of the API server for the spec of a pod, beyond the types of its fields."""
+"""Validates the spec of a pod by the rules of the API server. `schema_check` validates the field types."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -37,7 +37,8 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 def check_spec(spec: Fields) -> Iterator[FieldError]:
     """Yield the errors in the spec of a pod, except in its resources; all fields must have valid types.
 
-    As in the API server, missing required fields and repeated list entries hide all other errors.
+    As in the API server, if a required field is missing or a list entry is repeated, only errors of these two
+    kinds are reported.
     """
     yield from [*_check_object(spec, "PodSpec", "spec")] or _check_values(spec)
 
@@ -90,7 +91,7 @@ def _check_node_selector(selector: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def check_toleration(toleration: Fields, path: str) -> Iterator[FieldError]:
-    """Yield the errors in a toleration at `path`."""
+    """Yield the errors in a toleration; `path` is its path in the errors."""
     key, effect = toleration.get("key", ""), toleration.get("effect", "")
     yield from check_name(f"{path}.key", key, name_rules.check_qualified_name)
     yield from _check_operator(key, toleration, f"{path}.operator")
@@ -142,7 +143,7 @@ def _check_list(items: Sequence[Fields], kind: str, path: str) -> Iterator[Field
 
 @cache
 def _get_rules(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return the required fields of a type, and those fields whose own type has rules, with that type."""
+    """Return the required fields of an object type, and the type of each field whose own type has rules."""
     fields = get_types()[kind]
     parts = {name: each.rstrip("!*") for name, each in fields.items()}
     required = frozenset(name for name, each in fields.items() if each.endswith("*"))

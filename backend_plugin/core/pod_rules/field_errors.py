@@ -14,7 +14,7 @@ _FORBIDDEN: Final = "Forbidden"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """An error in one field."""
+    """An error in one field of a Kubernetes object."""
 
     field: str
     kind: str
@@ -33,7 +33,7 @@ class FieldError:
     def is_certain(self) -> bool:
         """True if API servers of all releases reject the field.
 
-        A newer API server may accept values, fields and sources of variables that these rules do not include.
+        A newer API server may accept values, fields and sources of variables that `pod_rules` rejects.
         """
         is_source_missing = self.kind == _REQUIRED and self.detail != ""
         return self.kind not in (_UNSUPPORTED, _FORBIDDEN) and not is_source_missing
@@ -78,7 +78,7 @@ def check_name(field: str, value: str, rule: Callable[[str], list[str]]) -> Iter
 def check_required_name(
     field: str, value: str, rule: Callable[[str], list[str]], taken: set[str]
 ) -> Iterator[FieldError]:
-    """Yield the errors for a missing, invalid or repeated name, and add it to `taken`."""
+    """Yield the errors for a missing, invalid or repeated name, and add it to the earlier names `taken`."""
     if not value:
         yield build_required_error(field)
     yield from check_name(field, value, rule)

@@ -19,35 +19,35 @@ _LOOKED_AT: Final = 4_096
 
 
 def check_subdomain(value: str) -> list[str]:
-    """Return the broken rules for the name of an object of most kinds."""
+    """Return the rules that `value` breaks as a DNS subdomain, the form of most object names."""
     return _check_pattern(value, _SUBDOMAIN, _SUBDOMAIN_LENGTH)
 
 
 def check_dns_label(value: str) -> list[str]:
-    """Return the broken rules for the name of a namespace, container or volume."""
+    """Return the rules that `value` breaks as the name of a namespace, container or volume."""
     return _check_pattern(value, _LABEL, _LABEL_LENGTH)
 
 
 def check_qualified_name(value: str) -> list[str]:
-    """Return the broken rules for the key of a label, an annotation or a resource."""
+    """Return the rules that `value` breaks as the key of a label or annotation, or the name of a resource."""
     prefix, slash, name = value.rpartition("/")
     wrong = [f"prefix part {each}" for each in check_subdomain(prefix)] if slash else []
     return [*wrong, *(f"name part {each}" for each in _check_pattern(name, _QUALIFIED, _LABEL_LENGTH))]
 
 
 def check_label_value(value: str) -> list[str]:
-    """Return the broken rules for the value of a label."""
+    """Return the rules that `value` breaks as the value of a label."""
     return _check_pattern(value, _LABEL_VALUE, _LABEL_LENGTH)
 
 
 def check_variable_name(value: str) -> list[str]:
-    """Return the broken rules for an environment variable, by the relaxed rule of Kubernetes 1.34."""
+    """Return the rules of Kubernetes 1.34 that `value` breaks as the name of an environment variable."""
     is_valid = value.isascii() and value.isprintable() and "=" not in value
     return [] if is_valid else ["must consist of printable ASCII characters other than '='"]
 
 
 def check_port_name(value: str) -> list[str]:
-    """Return the broken rules for the name of a container port."""
+    """Return the rules that `value` breaks as the name of a container port."""
     return _check_pattern(value, _PORT_NAME, _PORT_NAME_LENGTH)
 
 

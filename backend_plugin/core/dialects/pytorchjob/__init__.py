@@ -1,4 +1,4 @@
-"""The PyTorchJob of training-operator 1.7 to 1.9 as a dialect."""
+"""The dialect (kind of job) PyTorchJob, for training-operator 1.7 to 1.9."""
 
 from typing import Final
 

@@ -20,12 +20,12 @@ _RESTART_POLICIES: Final = {"Never": "Never", "OnFailure": "OnFailure", "Always"
 END: Final[Manifest] = {
     "runPolicy": {"activeDeadlineSeconds": ENDING_DEADLINE, "cleanPodPolicy": "Running", "suspend": False}
 }
-"""The change that ends a job with pods. The operator deletes all pods of a job that reaches its deadline."""
+"""The change of the spec that ends a job with pods: at the deadline, the operator deletes all its pods."""
 SUSPEND: Final[Manifest] = {"runPolicy": {"suspend": True}}
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the PyTorchJob; raise `InvalidTask` if it is larger than the cluster accepts."""
+    """Return the manifest of a PyTorchJob; raise `InvalidTask` if it is larger than the cluster accepts."""
     replicas = {group.role.value: _build_replica_spec(group, draft.pods[group.role]) for group in job.groups}
     metadata, policy = draft.metadata, job.run_policy.clean_pod_policy
     if job.elastic and policy != "None":
@@ -45,7 +45,7 @@ def build(job: TrainingJob, draft: JobDraft) -> Manifest:
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
-    """Return a job with one replica, for a dry run."""
+    """Return the manifest of a PyTorchJob with one replica, for a dry run."""
     template: Manifest = {"spec": {"containers": [{"name": CONTAINER, "image": "probe"}]}}
     replica: Manifest = {"replicas": 1, "restartPolicy": "Never", "template": template}
     return {**RESOURCE.type_meta, "metadata": metadata, "spec": {REPLICA_SPECS: {"Master": replica}}}
@@ -72,7 +72,7 @@ def _with_named_ports(container: Manifest) -> Manifest:
 
 
 def _is_port_added(ports: Sequence[Mapping[str, Any]]) -> bool:
-    """True if the operator adds its port to a container with `ports`, because none of them has its name."""
+    """True if the operator adds its own port to a container, because no port in `ports` has its name."""
     return all(port.get("name") != PORT.name for port in ports)
 
 
@@ -128,7 +128,8 @@ def build_stop_spec(job: Job) -> Manifest:
 def check_ports(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Yield a problem for each port that conflicts with another one in the replica's service.
 
-    The operator makes every port of the container a TCP port of the service, so UDP and TCP conflict.
+    The operator makes every port of the container a TCP port of the service, so a UDP port and a TCP
+    port with the same number conflict.
     """
     path = f"{path}.ports"
     ports = container.get("ports", ())

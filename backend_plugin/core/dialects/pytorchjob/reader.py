@@ -1,4 +1,4 @@
-"""Reads a PyTorchJob. Its condition types are those of `core.job_conditions`."""
+"""Reads a PyTorchJob. The types of its conditions are those that `core.job_conditions` defines."""
 
 from datetime import timedelta
 from typing import Any, Final, TypedDict

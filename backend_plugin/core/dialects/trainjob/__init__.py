@@ -1,4 +1,4 @@
-"""The TrainJob of Kubeflow Trainer 2.2 and later as a dialect, with its JobSet."""
+"""The dialect (kind of job) TrainJob, for Kubeflow Trainer 2.2 and later, which runs it as a JobSet."""
 
 import re
 from typing import Final

@@ -1,7 +1,7 @@
-"""Derives the start, restarts and some ends of a TrainJob from pods and events: Trainer does not report them.
+"""Derives from pods and events what Trainer does not report: the start, restarts and some ends of a TrainJob.
 
-Two ends are derived. An elastic job succeeds although its surplus nodes were never placed. A job fails if its
-nodes were restarted more often than the limits for failures and disruptions allow.
+Two kinds of ends are derived. An elastic job succeeds even if nodes beyond its minimum were never scheduled.
+A job fails if its nodes were restarted more often than the limits for failures and disruptions allow.
 """
 
 import math
@@ -54,11 +54,11 @@ def interpret(observed: Observed) -> Observed:
 def _select_pods(
     job: Job, pods: tuple[Pod, ...], nodes: Iterable[Pod], loading: Iterable[Pod]
 ) -> tuple[Pod, ...]:
-    """Return the pods that determine the state of the job, and all placeholder pods and pods without a role.
+    """Return the pods that determine the state of the job, all placeholder pods, and all pods without a role.
 
-    The state depends on `nodes`, the present pods of the nodes. It also depends on failed pods of roles that
-    are neither nodes nor initializers. After the end of the job, it also depends on those of `loading`, the
-    present pods of the initializers, that have not succeeded.
+    The state depends on `nodes`, the present pods of the nodes, and on failed pods of roles other than nodes
+    and initializers. After the end of the job, it also depends on the pods in `loading`, the present pods of
+    the initializers, that have not succeeded.
     """
     kept = {pod.name for pod in nodes}
     if job.end_condition is not None:
@@ -138,7 +138,7 @@ def _find_full_set(job: Job, nodes: Sequence[Pod]) -> datetime | None:
 
 
 def _derive_progress(job: Job, nodes: Sequence[Pod], events: Iterable[Event]) -> Iterator[Condition]:
-    """Yield Running if a present pod of a node has started, or Restarting if only earlier pods have."""
+    """Yield the condition Running if a present pod has started, Restarting if only earlier pods have."""
     if any(pod.phase in _STARTED for pod in nodes):
         since = min(filter(None, [pod.run_start for pod in nodes]), default=None)
         yield Condition(type=job_conditions.RUNNING, true=True, since=since)

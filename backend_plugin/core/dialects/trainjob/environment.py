@@ -1,4 +1,4 @@
-"""The environment variables of the nodes; those of torch mean the same as in a PyTorchJob."""
+"""The environment variables of a TrainJob's nodes; those for torch mean the same as in a PyTorchJob."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -80,7 +80,7 @@ def with_environment(container: Manifest, env: Sequence[Manifest]) -> Manifest:
 
 
 def check_container(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield a problem for each variable that a task must not set, because each node gets its own value."""
+    """Yield a problem for each variable that a task must not set, because its value differs between nodes."""
     for each in container.get("env", ()):
         if (name := each.get("name")) in _RESERVED:
             message = "is a variable that each node of a TrainJob gets with its own value"

@@ -80,7 +80,7 @@ def _add_prefix(fields: Manifest, prefix: str, excluded: Container[str] = ()) ->
 
 
 def _list_container_fields(container: Manifest) -> Mapping[str, JsonValue]:
-    """Return the fields of a container by name; each of its variables is a field ``env.<name>``."""
+    """Return the fields of a container by name; each environment variable is a field ``env.<name>``."""
     env = {
         f"env.{get_text(each, 'name')}": each.get("value", each.get("valueFrom"))
         for each in get_mappings(container, "env")

@@ -36,7 +36,7 @@ def _build_source(source: DataSource) -> Manifest:
 
 
 def build_initializer_rules(job: TrainingJob) -> list[Manifest]:
-    """Return the rules of the failure policy: a failed initializer fails the job without a restart."""
+    """Return rules for the failure policy, by which a failed initializer fails the job without a restart."""
     if not job.sources:
         return []
     roles: list[JsonValue] = [resource.INITIALIZERS[kind] for kind in job.sources]
@@ -74,9 +74,9 @@ def build_jobs(job: TrainingJob, draft: JobDraft) -> list[Manifest]:
 
 
 def build_patches(job: TrainingJob, spec: Manifest) -> list[JsonValue]:
-    """Return the patches for the initializers of a runtime that the author names.
+    """Return the patches for the initializers of a training runtime that the task's author names.
 
-    They add the labels by which the server watches the pods, and the service account of the task.
+    The patches add the labels by which the server watches the pods, and the task's service account.
     """
     account = pick_fields(spec, ("serviceAccountName",))
     template: Manifest = {"metadata": _build_pod_metadata(job), "spec": account}
@@ -124,9 +124,9 @@ def add_volume(job: TrainingJob, spec: Manifest) -> Manifest:
 
 
 def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
-    """Return the field `volumes` of a pod: `others`, and the volume of the claim that the author names.
+    """Return the field `volumes` of a pod: `others`, and a volume for the claim that the task's author names.
 
-    If the author names no claim, JobSet creates one and adds its volume.
+    If the author names no claim, JobSet creates a claim and adds its volume.
     """
     claim = job.train_options.storage.claim
     own: list[Manifest] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
@@ -136,7 +136,7 @@ def _build_volumes(job: TrainingJob, others: Sequence[Manifest]) -> Manifest:
 def build_claim_policies(job: TrainingJob, labels: Manifest) -> Manifest:
     """Return `volumeClaimPolicies`, by which JobSet creates a PersistentVolumeClaim for the loaded files.
 
-    The result is {} if the job has no initializers, or if the author names an existing claim.
+    The result is {} if the job has no initializers, or if the task's author names an existing claim.
     """
     storage = job.train_options.storage
     if not job.sources or storage.claim:

@@ -36,7 +36,7 @@ _DEFAULT_RESTARTS: Final = 6
 
 
 def build(job: TrainingJob, draft: JobDraft) -> Manifest:
-    """Return the TrainJob.
+    """Return the manifest of a TrainJob.
 
     Raises `InvalidTask` if the manifest is larger than the cluster accepts, or if a named runtime, the
     initializers or MPI do not permit a field of the pods.
@@ -103,7 +103,7 @@ def _get_topology(job: TrainingJob, draft: JobDraft) -> tuple[str, str]:
 
 
 def build_probe(metadata: Mapping[str, Any]) -> Manifest:
-    """Return a job with one node and a runtime that need not exist, for a dry run."""
+    """Return a TrainJob with one node, for a dry run; the runtime that it names need not exist."""
     reference = resource.build_runtime_reference(resource.RUNTIME.kind, metadata["name"])
     return {
         **resource.RESOURCE.type_meta,
@@ -194,7 +194,7 @@ def _build_pod(job: TrainingJob, group: ReplicaGroup, pod: Manifest, name: str) 
 
 
 def _with_named_ports(container: Manifest) -> Manifest:
-    """Return a container whose ports have names, without a second entry for a port.
+    """Return the container; each of its ports has a name, and no port has two entries.
 
     Trainer merges ports by name, and the CRD rejects two entries for one port.
     """

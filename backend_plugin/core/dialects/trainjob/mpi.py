@@ -1,4 +1,4 @@
-"""The parts of an MPI job: Trainer's policy for MPI, and the launcher beside the other nodes.
+"""The parts of an MPI job: Trainer's policy for MPI, and the launcher, which is separate from other nodes.
 
 All nodes run the worker program. It starts mpirun in the launcher, the first node, and sshd in the others.
 """
@@ -21,14 +21,14 @@ from backend_plugin.core.values import Manifest
 from kfpytorch_common.frameworks import MPI, MPI_HOSTFILE_VARIABLE, MPI_SSH_DIRECTORY
 
 _VOLUMES: Final = frozenset({"mpi-ssh-auth", "mpi-hostfile"})
-"""The volumes that Trainer adds to the nodes."""
+"""The volumes that Trainer adds to the nodes of an MPI job."""
 _DIRECTORIES: Final = frozenset({MPI_SSH_DIRECTORY, "/etc/mpi"})
-"""The directories in which Trainer mounts these volumes."""
+"""The directories in which Trainer mounts the volumes that it adds to the nodes of an MPI job."""
 _VARIABLES: Final = frozenset({
     MPI_HOSTFILE_VARIABLE,
     *("OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots"),
 })  # fmt: skip
-"""The variables that Trainer sets only in the launcher.
+"""The environment variables that Trainer sets only in the launcher of an MPI job.
 
 The worker program starts mpirun if the first variable is set.
 """
@@ -53,7 +53,8 @@ def build_policy(job: TrainingJob, group: ReplicaGroup) -> Manifest:
 def split_launcher(job: TrainingJob, nodes: Manifest) -> list[Manifest]:
     """Return the nodes as replicated jobs of JobSet.
 
-    MPI has two: the launcher, which is node 0, and all other nodes. Another framework has one.
+    MPI has two replicated jobs: the launcher, which is node 0, and all other nodes. Any other framework has
+    one replicated job.
     """
     if job.framework != MPI:
         return [nodes]

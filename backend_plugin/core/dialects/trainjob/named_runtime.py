@@ -1,6 +1,6 @@
-"""The parts of a TrainJob that names a runtime of the cluster: its trainer, and the patch of the runtime.
+"""The fields of a TrainJob that names a training runtime of the cluster: `trainer` and `runtimePatches`.
 
-A patch can change only some fields of the pods, so a task that sets other fields is rejected.
+A runtime patch can change only some fields of the pods, so a task that sets other fields is rejected.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The options of a job that the spec of a TrainJob cannot contain; an annotation of the job has them."""
+"""The options of a job that the spec of a TrainJob cannot contain; an annotation of the job stores them."""
 
 from functools import lru_cache
 from typing import Final

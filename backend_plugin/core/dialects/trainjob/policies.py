@@ -1,4 +1,4 @@
-"""The policies of a JobSet and of its Job: what the failure or the success of nodes causes."""
+"""The failure and success policies of a TrainJob's JobSet, and of the Job that runs the nodes."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _DISRUPTED: Final = f" has condition {DISRUPTION} "
 
 
 def build_failure_policy(job: TrainingJob, restarts: int) -> Manifest:
-    """Return the `failurePolicy` of the JobSet; `restarts` limits only the restarts after failures."""
+    """Return the `failurePolicy` of the JobSet; `restarts` limits restarts after failures only."""
     disruption: dict[str, JsonValue] = {
         "name": "disruption",
         "action": "RestartJobSetAndIgnoreMaxRestarts",

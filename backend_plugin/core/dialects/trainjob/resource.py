@@ -17,7 +17,7 @@ RESOURCE: Final = JobResource(
 RUNTIME: Final = JobResource(
     group="trainer.kubeflow.org", version="v1alpha1", kind="TrainingRuntime", plural="trainingruntimes"
 )
-"""The object with the pod template of a TrainJob."""
+"""The API resource of the training runtime, which contains the pod template of a TrainJob."""
 CLUSTER_RUNTIME: Final = JobResource(
     group="trainer.kubeflow.org",
     version="v1alpha1",
@@ -73,7 +73,7 @@ def build_runtime_reference(kind: str, name: str) -> Manifest:
 
 
 def build_runtime_patch(jobs: Sequence[JsonValue]) -> Manifest:
-    """Return an item of `runtimePatches` of a TrainJob that changes these replicated jobs."""
+    """Return an item for `runtimePatches` of a TrainJob; `jobs` are the changes of the replicated jobs."""
     return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
 
@@ -90,7 +90,7 @@ def build_pod_name(job: Job, role: str, index: int) -> str:
 
 
 def find_trainer(spec: Manifest) -> Manifest:
-    """Return the training container of a pod spec, or {}."""
+    """Return the training container of a pod spec; {} if the spec has none."""
     containers = get_mappings(spec, "containers")
     return next((each for each in containers if get_text(each, "name") == CONTAINER), {})
 
@@ -111,7 +111,7 @@ def iter_volume_conflicts(
 
 
 def with_installer(spec: Manifest, packages: Sequence[str]) -> Manifest:
-    """Return a pod spec whose training container installs the packages first."""
+    """Return a pod spec whose training container installs `packages` before it runs its command."""
     if not packages:
         return spec
     trainer = find_trainer(spec)

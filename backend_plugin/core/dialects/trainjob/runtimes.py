@@ -100,7 +100,8 @@ def build_package_job(runtime: Runtime, wanted: PackageJob) -> Manifest:
 def check_reference(job: Manifest, found: Sequence[Runtime]) -> Iterator[Problem]:
     """Yield a problem if a job's runtime is not in `found`, or lacks a replicated job that the task needs.
 
-    Yield none if `found` has no runtime that the job could name: the server may be unable to list runtimes.
+    Yield no problem if `found` has no runtime that the job could name, because the server may be unable to
+    list runtimes.
     """
     reference = get_mapping(job, "spec", "runtimeRef")
     name, kind = get_text(reference, "name"), get_text(reference, "kind")
