@@ -1,7 +1,7 @@
 """The edits and deletions that a job requires once its Flyte phase is terminal.
 
-The server makes them itself, because Flyte sends no Delete request after a failure without retries. The
-module also finds the companion objects, such as a PodGroup, that an active job lacks.
+The server makes these changes itself, because Flyte sends no Delete request after a failure without retries.
+The module also finds the companion objects, such as a PodGroup, that an active job lacks.
 """
 
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ def is_expired(job: Job, now: datetime) -> bool:
 
 
 def _select_active_groups(job: Job, groups: Sequence[PodGroup]) -> tuple[PodGroup, ...]:
-    """Return the pod groups whose queue would resume a suspended job; they are deactivated first."""
+    """Return the pod groups to deactivate before a suspension, because their queue would resume the job."""
     if not get_dialect(job.dialect).ends_by_suspension:
         return ()
     return tuple(
@@ -195,7 +195,7 @@ def _can_keep_logs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_cancelling(job: Job, verdict: Verdict, now: datetime) -> bool:
-    """True if a cancelled job keeps its pods for their logs, and its processes still have time to end."""
+    """True if a cancelled job keeps its pods for their logs, and its processes may still take time to end."""
     if verdict.reason != CANCELLED or job.started is None or job.ending or job.clean_pod_policy != "None":
         return False
     return _is_recorded_recently(job, now) and get_dialect(job.dialect).build_stop_spec(job) is not None
@@ -238,9 +238,9 @@ def is_active(job: Job) -> bool:
 def find_leftover_companions(observed: Observed) -> tuple[Manifest, ...]:
     """Return the companion objects, such as a PodGroup, to delete after the end of a job.
 
-    Some schedulers reserve resources for these objects. Their deletion makes the scheduler retry waiting
-    gangs, so it must follow the end of all pods. The phase of the pod group does not show this end: it is
-    `Failed` from the first failure on.
+    Some schedulers reserve resources for these objects, and retry waiting gangs when an object is deleted. So
+    the objects are deleted only after all pods have ended. The phase of a pod group does not show that its
+    pods have ended: the phase is `Failed` from the first failure on.
     """
     job = observed.job
     if job is None or job.deleting or not _is_over(job) or _holds_resources(observed):

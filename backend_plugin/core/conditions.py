@@ -42,7 +42,7 @@ class QueueLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The object of a gang scheduler or a queue for a job: a PodGroup, or a Kueue Workload."""
+    """The object that a gang scheduler or a queue uses for a job: a PodGroup, or a Kueue Workload."""
 
     kind: str
     api: str = ""

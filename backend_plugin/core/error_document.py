@@ -18,7 +18,7 @@ _KEPT: Final = 100_000
 def decode_document(data: bytes) -> Manifest:
     """Return a serialized ErrorDocument as JSON, in the form that `error_files.read_error_file` takes.
 
-    For bytes that cannot be parsed, return a document with a message that states so.
+    If the bytes cannot be parsed, the message of the result is that they are not an ErrorDocument.
     """
     try:
         written = ErrorDocument.FromString(data)

@@ -23,7 +23,7 @@ class ErrorFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime | None = None
     time_ns: int = 0
     failure: Failure | None = None
-    """The failure parsed from the message, which is then truncated; None if not parsed yet."""
+    """The failure parsed from `message`; None if not parsed yet. Parsing also truncates `message`."""
     cause: Cause | None = None
     """The cause that the message names; None if it names none or has not been parsed."""
 

@@ -8,7 +8,7 @@ from typing import Final
 MOST_PROBLEMS: Final = 50
 """The number of problems after which the validation of a task stops."""
 CUSTOM_BYTES: Final = 256 * 2**10
-"""The size limit of a task's `custom`; this project's plugin writes a few kilobytes."""
+"""The size limit of a task's `custom`, in bytes; this project's plugin writes a few kilobytes."""
 
 
 class BackendError(Exception):
@@ -72,7 +72,7 @@ class Problems(list[Problem]):
         self.extend(problems)
 
     def append(self, problem: Problem) -> None:
-        """Add one problem."""
+        """Add one problem; raise `InvalidTask` if the list then has `MOST_PROBLEMS` elements."""
         super().append(problem)
         if len(self) >= MOST_PROBLEMS:
             raise InvalidTask(*self)
@@ -90,9 +90,9 @@ class Problems(list[Problem]):
 
 @contextmanager
 def collect_problems() -> Iterator[list[Problem]]:
-    """Yield a list for the problems of several stages, and raise one `InvalidTask` if there are any.
+    """Yield a list for the problems of several checks; then raise one `InvalidTask` if there are any.
 
-    The problems of an `InvalidTask` that the body raises come last.
+    If the body of the ``with`` statement raises an `InvalidTask`, its problems are added at the end.
     """
     problems = Problems()
     try:
@@ -109,7 +109,7 @@ class AttemptSuperseded(BackendError):
 
 
 class RequestRejected(BackendError):
-    """The API server rejects a request; the fields are those of its Kubernetes status.
+    """The API server rejects a request; the attributes are fields of the Status that it returns.
 
     A retry cannot succeed, unless a quota is exceeded (`rejection.is_transient`).
     """

@@ -13,7 +13,7 @@ PHASES = {
     job_conditions.RESTARTING: Phase.INITIALIZING,
     job_conditions.RUNNING: Phase.RUNNING,
 }
-"""Phases by condition type; the first type whose condition is true applies."""
+"""Flyte phases by the type of a job condition; the first type whose condition is true applies."""
 
 
 class ForeignJob(BackendError):

@@ -58,8 +58,8 @@ class Attempt:
     def flyte_node(self) -> tuple[str, ...]:
         """The identity of the Flyte node of the attempt, the same for all its attempts.
 
-        Nodes of sub-workflows share a node id, but their attempts write to different directories. The
-        directory alone is not sufficient: the caller chooses it, and may choose that of another execution.
+        The identity contains the directory of the outputs, because nodes of sub-workflows may share a node
+        id. The directory alone is not sufficient: a caller may send the directory of another execution.
         """
         directory = self.output_prefix.rstrip("/").rpartition("/")[0]
         return self.namespace, self.project, self.domain, self.execution, self.node_id, directory
@@ -75,7 +75,7 @@ class ReplicaRole(enum.Enum):
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """The resource requests and limits of one replica, by Kubernetes' names; quantities as written."""
+    """The resource requests and limits of one replica, by resource name, with unparsed quantities."""
 
     requests: Mapping[str, str] = msgspec.field(default_factory=dict)
     limits: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -176,7 +176,7 @@ class TrainingJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> Mapping[str, DataSource]:
-        """The data set and the model that initializers load, by their kinds ``dataset`` and ``model``."""
+        """The data set and the model that initializers load, under the keys ``dataset`` and ``model``."""
         return self.train_options.sources
 
     @property
@@ -204,7 +204,7 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRef:
-    """The reference to a job that Flyte stores between two calls."""
+    """The reference to a job that Flyte stores between two calls of the connector."""
 
     dialect: str
     namespace: str

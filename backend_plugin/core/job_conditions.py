@@ -11,4 +11,4 @@ FAILED: Final = "Failed"
 
 ENDS: Final = frozenset({SUCCEEDED, FAILED})
 STARTS: Final = frozenset({RUNNING, RESTARTING})
-"""A job that runs or has run has at least one of these conditions."""
+"""The types of the conditions that show that a job runs or has run: such a job has at least one."""

@@ -25,7 +25,7 @@ class JobNotFound(BackendError):
 
 
 class AmbiguousJob(BackendError):
-    """The name is ambiguous; the message lists the jobs."""
+    """Several jobs match the name; the message lists them."""
 
 
 class RankNotFound(BackendError):
@@ -33,7 +33,7 @@ class RankNotFound(BackendError):
 
 
 class NamedJob(Protocol):
-    """The fields of a job that a lookup uses."""
+    """The fields of a job that `find_job` uses."""
 
     namespace: str
     name: str
@@ -44,10 +44,11 @@ Known = TypeVar("Known", bound=NamedJob)
 
 
 def find_job(word: str, jobs: Iterable[Known]) -> Known:
-    """Return the job with the name `word`, else of the Flyte execution `word`, else with the prefix `word`.
+    """Return the job that a user identifies with `word`.
 
-    ``namespace/`` may precede the word. If all matches are attempts of one Flyte node, return the last
-    attempt. Raises `JobNotFound` or `AmbiguousJob`.
+    `word` is the name of the job, else the name of its Flyte execution, else the start of the job's name. A
+    prefix ``namespace/`` limits the search to this namespace. If all matches are attempts of one Flyte node,
+    return the last attempt. Raises `JobNotFound` or `AmbiguousJob`.
     """
     namespace, slash, name = word.rpartition("/")
     among = [job for job in jobs if not slash or job.namespace == namespace]
@@ -65,7 +66,7 @@ def find_job(word: str, jobs: Iterable[Known]) -> Known:
 
 
 def find_replica_ranks(job: Job, role: str, index: int) -> range | None:
-    """Return the ranks of a replica; None if it is an initializer, or if a rendezvous assigns the ranks."""
+    """Return the ranks of a replica; None for an initializer, or if a rendezvous assigns the ranks."""
     if role in job.initializers or _has_rendezvous_ranks(job):
         return None
     each = job.nproc_per_node or 1

@@ -1,4 +1,4 @@
-"""Reads the metadata of jobs, and declares the metadata fields of all objects that are decoded."""
+"""Reads the metadata of jobs, and declares which metadata fields of Kubernetes objects are decoded."""
 
 from collections.abc import Mapping
 from datetime import datetime

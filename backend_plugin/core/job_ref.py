@@ -42,7 +42,7 @@ def encode(ref: JobRef, keys: SigningKeys | None = None) -> bytes:
 def is_authentic(data: bytes, keys: SigningKeys) -> bool:
     """True if a server with one of these keys signed the reference.
 
-    Also True for an unsigned reference if the keys accept unsigned ones.
+    Also True for an unsigned reference if `keys.accepts_unsigned` is true.
     """
     signed, written = data[: -SIGNATURE_BYTES - len(_SIGNATURE)], data[-SIGNATURE_BYTES - len(_SIGNATURE) :]
     if written.startswith(_SIGNATURE):

@@ -1,7 +1,8 @@
 """The name, labels and owner references of a job.
 
-A name depends on the attempt only, so that a repeated create is idempotent for all servers and releases. So
-nothing here may change; `tests/unit/core/test_names.py` contains examples.
+A name depends only on the attempt, so that every server and release derives the same name, and a repeated
+Create request creates no second job. So do not change this module: a changed name would be that of a new job.
+`tests/unit/core/test_names.py` contains examples.
 """
 
 import hashlib

@@ -25,7 +25,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def read_observed(manifests: Manifest) -> Observed:
-    """Read a mapping with the keys ``job, pods, events, pod_groups, error_files, outputs``."""
+    """Read a job's state from the keys ``job, pods, events, pod_groups, error_files, outputs``."""
     job, outputs = get_mapping(manifests, "job"), manifests.get("outputs")
     observed = Observed(
         job=table.read_job(job) if job else None,

@@ -15,7 +15,7 @@ from backend_plugin.core.job_conditions import ENDS
 
 
 class JobLimit(enum.Enum):
-    """A limit by which an operator ends a job."""
+    """A limit at which an operator ends a job: a deadline, or a number of retries."""
 
     DEADLINE = "deadline"
     BACKOFF = "backoff-limit"
@@ -60,13 +60,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unfinished: bool = False
     """True if the end of the job is derived from its pods, although its operator would continue the job."""
     ttl: timedelta | None = None
-    """The time from the job's end until this server, not the operator, deletes the job; None for never."""
+    """The time from the job's end until this server (not the operator) deletes the job; None for never."""
     owns_pods: bool = True
-    """True if the job itself, and not an object between them, owns its pods."""
+    """True if the job is the owner of its pods; False if another object is, such as a batch/v1 Job."""
     patch_managers: tuple[str, ...] | None = None
-    """The managers of the patches in the job's spec; None if jobs of this kind have no patches."""
+    """The `manager` of each entry in a TrainJob's ``spec.runtimePatches``; None for other kinds of job."""
     lost_patch: bool = False
-    """True if the job's spec no longer has the patch with which this connector created the job."""
+    """True if a TrainJob's ``spec.runtimePatches`` lacks the entry with which this connector created it."""
     conditions: tuple[Condition, ...] = ()
     started: datetime | None = None
     """The time at which the operator had created all pods; the pods may not run yet."""
@@ -132,7 +132,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The pod of a replica, or a placeholder pod, with which a gang scheduler reserves capacity for one."""
+    """The pod of a replica, or a placeholder pod that reserves capacity for a replica of a gang."""
 
     name: str
     uid: str = ""

@@ -39,7 +39,7 @@ def find_orphan_candidate(job: Job, now: datetime, least_age: timedelta) -> Atte
 
 
 def _get_end(job: Job) -> tuple[datetime | None, bool]:
-    """Return the time when a job ended, or was created if it is active, and whether the ended job expires."""
+    """Return when a job ended (or was created, if it is active), and whether an ended job expires."""
     if (end := job.end_condition) is not None:
         return end.since, job.expires
     ends_by_suspension = get_dialect(job.dialect).ends_by_suspension

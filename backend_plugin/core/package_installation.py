@@ -1,8 +1,8 @@
 """The command that installs packages in a pod before the task starts, and its failures.
 
-The packages go to a directory of the pod, because the site-packages of an image may not be writable. A
-program extends PYTHONPATH, because a variable in the manifest would replace the value of the image. The
-program is passed as an argument, so that it runs in any image with Python and pip, without another container.
+`PROGRAM` installs the packages in a directory of the pod, because the site-packages of an image may not be
+writable. It also extends PYTHONPATH, because a variable in the manifest would replace the value of the image.
+It is passed as an argument, so that it runs in any image with Python and pip, without another container.
 """
 
 from collections.abc import Iterator, Sequence

@@ -130,8 +130,8 @@ def _judge_status(observed_status: JobStatus, rules: JudgingContext, now: dateti
 def has_unobserved_termination(observed: Observed) -> bool:
     """True if the job failed and the watch may not have delivered the termination that caused it.
 
-    That is so if no termination is known, or if a pod appears to run and the best known termination is only
-    the consequence of another one.
+    This is the case if no termination of a container is known. It is also the case if a pod appears to run,
+    and the known termination that is the most probable cause is only the consequence of another one.
     """
     job_status = status.compute_status(observed, {})
     if job_status.state is not JobState.FAILED or find_recorded_verdict(observed.job) is not None:

@@ -1,4 +1,4 @@
-"""The types of a pod in core/v1 of Kubernetes 1.34, the version that Flyte's Go plugin uses.
+"""The field types of a pod in core/v1 of Kubernetes 1.34, the version that Flyte's Go plugin uses.
 
 ObjectMeta has only the fields that a template within another object can set.
 """

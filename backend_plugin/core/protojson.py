@@ -109,7 +109,7 @@ class _Field:
     name: str
     cpp_type: int
     simple_type: int
-    """The type in protobuf; 0 for a repeated field."""
+    """The protobuf type of the field, a constant of `FieldDescriptor`; 0 for a repeated field."""
     part_type: type[dict[str, JsonValue]] | type[list[JsonValue]] | None
     """The JSON type of a value whose fields are parsed one by one; None to parse the value as a whole."""
     numbers: Mapping[str, int]
@@ -170,7 +170,7 @@ def _is_object_list(item: JsonValue) -> TypeGuard[Sequence[Manifest]]:
 
 
 def _convert_simple(item: JsonValue, field: _Field) -> str | int | None:
-    """Convert a common value without the parser, which is slow; return None if the value needs the parser."""
+    """Convert a common value without protobuf's slow parser; return None for a value that needs it."""
     kind = field.simple_type
     if isinstance(item, str):
         # Text that is not ASCII may contain half of a surrogate pair, which only the parser detects.

@@ -78,7 +78,7 @@ def is_denial(message: str) -> bool:
 
 
 def check_attempt_fields(run: Attempt) -> Iterator[Problem]:
-    """Yield a problem for each missing field that a job needs, and for a namespace that is too long."""
+    """Yield a problem for each missing field that an attempt needs, and for a namespace that is too long."""
     needed = (
         ("output_prefix", run.output_prefix),
         ("task_execution_metadata.namespace", run.namespace),

@@ -47,7 +47,7 @@ class AmbiguousRuntime(BackendError):
 
 
 class UnsupportedRuntime(BackendError):
-    """The server cannot run a job that lists the Python packages of the training runtime; see the message."""
+    """The server cannot list the Python packages of the training runtime; the message has the reason."""
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     namespace: str = ""
-    """Empty for a ClusterTrainingRuntime."""
+    """The namespace; empty for a ClusterTrainingRuntime."""
     framework: str = ""
     """The framework in its label; empty without the label, and then the Kubeflow SDK ignores the runtime."""
     nodes: int = 1
@@ -68,7 +68,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """The quantity of `device`; empty without a device."""
     image: str = ""
     job: str = ""
-    """The job for which this backend created the runtime; empty for other runtimes."""
+    """The name of the job for which this backend created the runtime; empty for other runtimes."""
     role: str = ""
     """The name of the replicated job with the trainer; empty if there is none."""
     initializers: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class PackageJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NamedRuntime(Protocol):
-    """The namespace, which is empty for a ClusterTrainingRuntime, and the name of a training runtime."""
+    """The name and namespace of a training runtime; a ClusterTrainingRuntime has an empty namespace."""
 
     @property
     def namespace(self) -> str: ...

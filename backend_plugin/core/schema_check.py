@@ -1,7 +1,7 @@
 """Type checks and normalization of pod parts that an author or an admin wrote.
 
-A type (`kind`) is the name of a type of `pod_schema` or of a scalar, ``[type]`` for a list, or ``{type}`` for
-a mapping. The API server validates the values.
+An argument `kind` is the name of a type in `pod_schema` or of a scalar, ``[type]`` for a list, or ``{type}``
+for a mapping. This module checks only the types; the API server validates the values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -137,7 +137,7 @@ def get_types() -> Mapping[str, Mapping[str, str]]:
 
 
 def parse_types(paragraphs: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the types of the fields of each declared type, by type name and field name.
+    """Return the declared types: for each type name, the type of each field by the name of the field.
 
     `paragraphs` has the format of `pod_schema.PARTS`, such as ``ContainerPort name:string hostPort:int32``.
     """

@@ -23,7 +23,7 @@ class SigningKeys:
     keys: tuple[bytes, ...]
     """The keys: the first key makes signatures, and every key can verify them."""
     accepts_unsigned: bool = False
-    """True if unsigned references and jobs are accepted, as servers without keys create them."""
+    """True if unsigned references and jobs are accepted, which servers without keys create."""
 
     def sign(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return the signature of byte strings; a signature is only valid for the same `purpose`."""
@@ -47,8 +47,8 @@ def sign_job(manifest: Manifest, keys: SigningKeys) -> Manifest:
 def is_job_authentic(namespace: str, name: str, annotations: Mapping[str, str], keys: SigningKeys) -> bool:
     """True if a server with one of these keys wrote the annotations of the job.
 
-    Also True for an unsigned job if the keys accept unsigned ones. Without this check, a user who may edit a
-    job could set the output prefix of another project.
+    Also True for an unsigned job if `keys.accepts_unsigned` is true. Without this check, a user who may edit
+    a job could set the output prefix of another project.
     """
     signature = annotations.get(ANNOTATION)
     if signature is None:

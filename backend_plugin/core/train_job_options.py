@@ -1,4 +1,4 @@
-"""The options of the author that apply only to a TrainJob."""
+"""The options of a task's author that apply only to a TrainJob."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -52,7 +52,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EXCLUSIVE: Final = "exclusive"
-"""The mode of a `Topology` in which no other job runs in the domain."""
+"""The mode of a `Topology` in which no other job runs in the same domain, such as a rack."""
 
 
 class TrainJobOptions(msgspec.Struct, frozen=True, kw_only=True):

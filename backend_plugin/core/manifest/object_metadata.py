@@ -89,7 +89,7 @@ def build_execution_metadata(run: Attempt, security: SecurityContext) -> Mapping
 
 
 def merge_pod_metadata(layers: Sequence[Fields], settings: Settings) -> dict[str, Any]:
-    """Return the labels and annotations of a pod; later layers override earlier ones and the defaults."""
+    """Return the labels and annotations of a pod; later layers override earlier layers and `settings`."""
     platform = {"labels": settings.default_labels, "annotations": settings.default_annotations}
     parts = {
         part: {name: value for layer in (platform, *layers) for name, value in layer.get(part, {}).items()}
@@ -101,7 +101,7 @@ def merge_pod_metadata(layers: Sequence[Fields], settings: Settings) -> dict[str
 def check_metadata(metadata: Mapping[str, Mapping[str, str]], path: str) -> Iterator[Problem]:
     """Yield a problem for each label and annotation key that the API server rejects.
 
-    Also yield one if the annotations are too large.
+    Also yield a problem if the annotations are too large.
     """
     for part, (check_key, check_value) in _RULES.items():
         for key, value in metadata.get(part, {}).items():

@@ -40,11 +40,11 @@ def build_pod_templates(
 ) -> tuple[tuple[Manifest, ...], list[Problem]]:
     """Return the pod template of each group, in their order, and warnings.
 
-    Groups with equal pods share one template. There is a warning for each unknown field of the PodTemplate
-    that applies to the task, and if the task names no PodTemplate and the platform's default one does not
-    exist. If the mode of the setting ``pod-security`` is ``warn``, there is one for each field set by the
-    author or the execution that Pod Security does not admit. Raises `InvalidTask` with the problems of all
-    groups.
+    Groups with equal pods share one template. There is a warning for each unknown field of the task's
+    PodTemplate. There is also one if the task names no PodTemplate and the platform's default PodTemplate
+    does not exist. If the mode of the setting ``pod-security`` is ``warn``, there is a warning for each field
+    of the author or the execution that Pod Security does not admit. Raises `InvalidTask` with the problems of
+    all groups.
     """
     problems, warnings = Problems(), list[Problem]()
     pods: list[dict[str, Any]] = []

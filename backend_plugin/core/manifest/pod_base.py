@@ -103,9 +103,9 @@ def get_template_resources(
 ) -> ResourceRequirements:
     """Return the resources that a PodTemplate specifies for the container `name` in the list `kind`.
 
-    The first of these containers of the template applies: `name`, ``primary`` (only if `trains` is true) and
-    ``default``. For init containers, the last two are ``primary-init`` and ``default-init``. Callers set
-    `trains` for the container that trains and for all init containers.
+    The resources are those of the first container that the PodTemplate has among `name`, ``primary`` (only if
+    `trains` is true) and ``default``. For init containers, ``primary-init`` and ``default-init`` replace the
+    last two names. Callers set `trains` for the container that trains and for all init containers.
     """
     default, primary = _PATTERNS[kind]
     for pattern in (name, primary, default) if trains else (name, default):
@@ -118,7 +118,7 @@ def get_template_resources(
 def get_inherited_resources(base: Fields, name: str, settings: Settings) -> ResourceRequirements:
     """Return the resources that FlytePropeller copies from the template's container ``primary`` to `name`.
 
-    It copies none if the template has a container `name`.
+    FlytePropeller copies no resources if the template has a container `name`.
     """
     containers = {each.get("name"): each for each in base.get("spec", {}).get("containers", ())}
     if name in containers:
@@ -129,14 +129,17 @@ def get_inherited_resources(base: Fields, name: str, settings: Settings) -> Reso
 def stack_templates(above: Fields, below: Fields) -> Fields:
     """Return a pod template with only the containers of `above`, followed by those of `below`.
 
-    It is used to find the resources of a container.
+    Callers use the result only to find the resources of a container.
     """
     specs = [each.get("spec", {}) for each in (above, below)]
     return {"spec": {kind: [item for spec in specs for item in spec.get(kind, ())] for kind in _PATTERNS}}
 
 
 def merge_template(base: Fields, spec: Fields, primary: str) -> Fields:
-    """Return the pod's spec merged onto the template; the pod's values win, and lists are concatenated."""
+    """Return the pod spec `spec` merged onto the pod template `base`; values of `spec` take precedence.
+
+    Lists are concatenated.
+    """
     below = base.get("spec")
     if below is None:
         return spec

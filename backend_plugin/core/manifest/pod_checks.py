@@ -56,7 +56,7 @@ def check_api_rules(spec: Fields, draft: PodDraft, dialect: Dialect) -> Iterator
 
 
 def _is_uncertain(error: FieldError, dialect: Dialect) -> bool:
-    """True if some API servers accept the field, or a webhook or admission plugin may correct it."""
+    """True if some API servers accept the invalid field, or a webhook or admission plugin may correct it."""
     # A webhook may add the missing volume of a mount to a pod. It adds no missing field to a mount; errors
     # about missing fields have no value. If the dialect has a prerequisite, the API server validates the pod
     # template in a Kubernetes Job, which the webhook does not change.

@@ -31,9 +31,9 @@ def resolve_resources(
 ) -> Fields:
     """Return the pod spec of the task, in which every container has its final resources.
 
-    Those of the role (`group`) override those of the container, and these override those of `base`. Those of
-    the role apply only to the primary container and to init containers that are not sidecars. `base` is the
-    PodTemplate, preceded by the containers of the role's own pod template.
+    The resources of the role (`group`) override those of the container, which override those of `base`. The
+    role's resources apply only to the primary container and to init containers that are not sidecars. `base`
+    is the PodTemplate, preceded by the containers of the role's own pod template.
     """
 
     def resolve(kind: str, container: Fields) -> Fields:
@@ -164,7 +164,7 @@ def _build_thread_env(container: Fields, processes: int) -> dict[str, str]:
 
 
 def _index_by_name(env: Sequence[Fields]) -> dict[object, Fields]:
-    """Return the last entry of each name, because the API server rejects duplicate names in a job."""
+    """Return the last variable with each name, because the API server rejects repeated names in a job."""
     return {each.get("name"): each for each in env}
 
 

@@ -27,7 +27,7 @@ _PLACEHOLDER: Final = re.compile(
     re.IGNORECASE,
 )
 MOST_CONTAINERS: Final = 128
-"""The maximum number of containers of one kind; building a pod with 1,000 takes a tenth of a second."""
+"""The maximum number of containers in a list of a pod; a pod with 1,000 takes 0.1 seconds to build."""
 # The first FlytePropeller release that replaces placeholders in the task templates for connectors.
 FIRST_PROPELLER: Final = "1.16.7"
 

@@ -21,7 +21,7 @@ def with_pod_settings(spec: Fields, run: Attempt, settings: Settings, *, resourc
     """Return a spec with the pod-level fields, such as tolerations, of the platform and the execution.
 
     `resources` contains the names of the resources that the containers use. The settings may have tolerations
-    for them.
+    for pods with these resources.
     """
     tolerations = list_resource_tolerations(resources, settings)
     selector = {**settings.default_node_selector, **spec.get("nodeSelector", {})}

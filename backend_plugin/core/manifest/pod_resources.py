@@ -63,8 +63,8 @@ def read_role_resources(
 ) -> ResourceRequirements:
     """Return the resources that the author sets for a role; empty if absent or invalid.
 
-    They replace those of the task. A request without a limit is also the limit, and a limit without a request
-    is also the request. Problems are added to `problems`.
+    They replace the resources of the task. A request without a limit is also the limit, and a limit without a
+    request is also the request. Problems are added to `problems`.
     """
     if group.resources is None:
         return NO_CLAIM
@@ -99,7 +99,7 @@ def compute_trainer_resources(
 def compute_sidecar_resources(
     own: ResourceRequirements, template: ResourceRequirements, settings: Settings
 ) -> ResourceRequirements:
-    """Return the final requirements of a container that does not train, at most the platform's limits."""
+    """Return the final requirements of a container that does not train, reduced to the platform's limits."""
     claim = own.with_defaults(template)
     # Only these resources are reduced. Fewer devices would be worse than none, and Flyte does not limit other
     # resources.
@@ -183,8 +183,8 @@ def is_device(name: str) -> bool:
 def check_devices(claim: ResourceRequirements, path: str, settings: Settings) -> Iterator[Problem]:
     """Yield a problem for each device with a fractional amount or different request and limit.
 
-    Also yield one if there are more GPUs than the settings allow. `path` is the path of the container in the
-    task template.
+    Also yield a problem if there are more GPUs than the settings allow. `path` is the path of the container
+    in the task template.
     """
     gpu, most = settings.gpu_resource_name, omit_empty(settings.kfpytorch.task_resources.limits)
     for name in filter(is_device, claim.names):

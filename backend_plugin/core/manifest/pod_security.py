@@ -96,7 +96,7 @@ def check_baseline(
 ) -> Iterator[Problem]:
     """Yield a problem for each field of the author that Pod Security's level "baseline" forbids.
 
-    Also yield one for each service account that the author may not name.
+    Also yield a problem for each service account that the author may not name.
 
     The values of the platform's PodTemplate and settings are exempt.
     """
@@ -154,7 +154,7 @@ def _iter_values(part: Any, steps: Sequence[str], path: str) -> Iterator[tuple[s
 
 
 def _list_service_accounts(platform_part: PodPart, run: Attempt, settings: Settings) -> Set[str]:
-    """Return the service accounts that an author may name, and ``""`` for an absent name."""
+    """Return the service accounts that an author may name; ``""`` means that the author names none."""
     return {
         "",
         run.service_account or "default",

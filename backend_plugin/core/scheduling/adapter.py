@@ -1,4 +1,4 @@
-"""A scheduler adapter: the data by which one gang scheduler is supported, and its application to a job."""
+"""Scheduler adapters: the data and functions that support a gang scheduler, and their use for a job."""
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ FLAG: Final = "--gang-scheduler-name"
 """The flag with which the training-operator creates a pod group for every job."""
 BACKEND: Final = "backend"
 OPERATOR: Final = "operator"
-"""This and `BACKEND` are the possible creators of a job's pod group: the operator or this server."""
+"""`OPERATOR` and `BACKEND` are the possible creators of a job's pod group: the operator or this server."""
 QUEUE: Final = "queue"
 TIMEOUT: Final = "schedule-timeout"
 MIN_MEMBER: Final = "min_member"
 SCHEDULER_NAME: Final = "scheduler-name"
-"""This and the three names above are the gang options that a scheduler may support."""
+"""`QUEUE`, `TIMEOUT`, `MIN_MEMBER`, `SCHEDULER_NAME`: the gang options that a scheduler may support."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +67,18 @@ class SchedulerResource:
     plural: str
     kind: str
     version: str = ""
-    """Empty for the version that the cluster prefers."""
+    """The API version; empty for the version that the cluster prefers."""
     is_namespaced: bool = False
     label: str = ""
     """The label of a job that names an object of this resource; empty if there is none."""
     parent_field: str = ""
-    """The field of the spec with the name of the parent queue; empty if there is none."""
+    """The field of a queue's spec with the name of its parent queue; empty if there is none."""
     example: str = ""
     """The manifest of a valid object; ``NAME``, ``NAMESPACE`` and ``PARENT`` are placeholders."""
 
 
 class DetectionRank(enum.IntEnum):
-    """How a gang scheduler was detected; of several, the one with the lowest rank is selected."""
+    """How a gang scheduler was detected. The detected scheduler with the lowest rank is selected."""
 
     ADMISSION = 1
     """A webhook sets the scheduler on every pod and overwrites the one that the pod specifies."""
@@ -96,7 +96,7 @@ class Detection:
 
     rank: DetectionRank
     why: str
-    """The reason, as a clause for a message."""
+    """The reason why the scheduler counts as detected, as a clause for a message."""
     scheduler_name: str = ""
     """The `schedulerName` of pods on this cluster; empty for the scheduler's default."""
 
@@ -110,7 +110,7 @@ class SchedulerAdapter:
     """
 
     marks: Callable[[GangSpec], SchedulingFields]
-    """Return the fields, labels and annotations of a job for its gang."""
+    """Return the fields, labels and annotations that a job needs for the scheduling of its gang."""
     title: str
     companion: Companion | None = None
     """The object that this server creates for a job of this scheduler; None if it creates none."""
@@ -123,9 +123,11 @@ class SchedulerAdapter:
     gang_keys: Sequence[str] = ()
     """The labels and annotations of a pod that identify its gang; each attempt needs its own values."""
     groups_all_jobs: bool = False
-    """True if the scheduler creates a pod group for every job whose pods name it."""
+    """True if the scheduler creates a pod group for every job whose pods have its `schedulerName`."""
     detect: Callable[[Capabilities, str], Detection | None] | None = None
-    """Return the evidence for the scheduler in the capabilities, given the requested queue; else None.
+    """Return the evidence that a cluster has the scheduler, from its capabilities and the requested queue.
+
+    Return None without evidence.
 
     The field is None if a job uses the scheduler only when the settings or the author name it.
     """
@@ -134,7 +136,7 @@ class SchedulerAdapter:
     program: str = ""
     """A substring of the names of the scheduler's images; empty if they do not identify it."""
     oldest: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """The oldest scheduler version that fully supports a kind of job, by kind; any version for others."""
+    """The minimum version of the scheduler, by kind of job; other kinds of job work with any version."""
     groups: SchedulerResource | None = None
     """The API resource of the scheduler's pod groups, which the server watches; None if it has none."""
     queues: SchedulerResource | None = None
@@ -158,7 +160,7 @@ class SchedulerAdapter:
     """True if the scheduler counts all replicas, including those above the minimum of an elastic job."""
     status_parser: StatusParser = field(default_factory=StatusParser)
     admits: bool = False
-    """True if the scheduler only decides when a job starts, and another one places the pods."""
+    """True if the scheduler only decides when a job starts, and another scheduler places the pods."""
     not_after_admission: str = ""
     """The reason why jobs of this scheduler cannot wait in an admission queue first; empty if they can."""
 

@@ -30,7 +30,7 @@ class Capabilities(
     schedulers: Sequence[str] | None = None
     """The `schedulerName` of each scheduler that bound a pod recently."""
     queues: Mapping[str, Sequence[str]] = {}
-    """The queues of each scheduler, by its name in the settings; those of an absent scheduler are unknown."""
+    """The queues of each scheduler, by its name in the settings; unknown for a scheduler without an entry."""
     admission_scheduler: str | None = None
     """The scheduler that the webhooks of the cluster set on a pod that specifies none."""
     suspends_jobs: bool | None = None
@@ -68,8 +68,8 @@ class Capabilities(
     def with_last_known(self, last: "Capabilities") -> "Capabilities":
         """Return these capabilities, with the values of `last` for unknown results of dry-run requests.
 
-        An exhausted quota rejects the dry-run requests. Without the last known results, the selected
-        scheduler would change whenever the quota of a namespace is exhausted.
+        The API server rejects dry-run requests in a namespace with an exhausted quota. Without the last known
+        results, another scheduler would be selected as soon as the quota is exhausted.
         """
         known = {name: getattr(last, name) for name in _TRIED if name in self.unknown}
         known = {name: value for name, value in known.items() if value is not None}
@@ -78,7 +78,7 @@ class Capabilities(
 
 
 _OF_DEFAULT_DIALECT: Final = ("operator_scheduler", "suspends_jobs")
-"""The facts about the training-operator and PyTorchJobs."""
+"""The fields of `Capabilities` that apply only to the training-operator and PyTorchJobs."""
 _TRIED: Final = ("admission_scheduler", "suspends_jobs")
 
 

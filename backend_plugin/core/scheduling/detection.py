@@ -28,12 +28,12 @@ _DEFAULT_QUEUE: Final = "default"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the selection: the gang scheduler of a job, or none."""
+    """The gang scheduler that was selected for a job, or none, with the reasons and problems."""
 
     gang: GangSettings = _NO_GANG
     """The settings for the job; the scheduler is a key of `registry.ADAPTERS` or `NONE`, never `AUTO`."""
     reasons: Sequence[str] = ()
-    """The reasons as sentences; the first names the selected scheduler."""
+    """The reasons for the selection, as sentences; the first names the selected scheduler."""
     problems: Sequence[Problem] = ()
 
 
@@ -42,7 +42,7 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     gang: GangSettings
     path: str
-    """The path of the settings in their file."""
+    """The path of `gang` in the settings file."""
     options: GangOptions
     cluster: Capabilities
 
@@ -54,7 +54,7 @@ class SchedulerRequest(msgspec.Struct, frozen=True, kw_only=True):
     def build_selection(
         self, gang: GangSettings, reasons: Sequence[str], problems: Iterable[Problem] = ()
     ) -> Selection:
-        """Return the selection, with warnings about the cluster and a problem for each unknown queue."""
+        """Return the selection of `gang`, with warnings for admins and a problem for each unknown queue."""
         reasons = (*reasons, *_iter_admin_warnings(gang, self.cluster))
         return Selection(gang=gang, reasons=reasons, problems=(*problems, *_check_queues(gang, self)))
 
@@ -114,7 +114,7 @@ def _detect_schedulers(
 ) -> Iterator[tuple[DetectionRank, GangSettings, str, str]]:
     """Yield rank, settings, reason and refusal of each gang scheduler that is detected.
 
-    The refusal states why the cluster cannot use it; empty if it can.
+    The refusal states why the cluster cannot use the scheduler; empty if it can.
     """
     for name, adapters in ADAPTERS.items():
         for creator, adapter in adapters.items():

@@ -30,7 +30,7 @@ def check_other_schedulers(draft: JobDraft, chosen: str) -> Iterator[Problem]:
 
 
 def _find_first_paths(draft: JobDraft) -> dict[tuple[str, str], str]:
-    """Return the path at which each pair of a key and a value first occurs; empty values are ignored."""
+    """Return the first path of each label or annotation, by its key and value; empty values are ignored."""
     paths: dict[tuple[str, str], str] = {}
     for path, key, value in (*_iter_entries(draft.metadata, "metadata"), *_iter_pod_entries(draft)):
         if value:

@@ -14,7 +14,7 @@ from backend_plugin.core.values import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRole:
-    """The replicas of one role."""
+    """The replicas of one role in a gang."""
 
     role: ReplicaRole
     count: int
@@ -23,7 +23,7 @@ class GangRole:
     request: Amounts
     """The requests of one replica."""
     spec: Manifest
-    """The spec of its pods."""
+    """The pod spec of these replicas."""
     defaults: Amounts = field(default_factory=dict)
     """The default requests of a container, from the LimitRanges of its namespace."""
 
@@ -42,7 +42,7 @@ class GangSpec:
     namespace: str
     members: Sequence[GangRole]
     identity: Mapping[str, str] = field(default_factory=dict)
-    """The label with the identity of the job, which its pods have."""
+    """The identity label of the job, which its pods have too."""
     scheduler_name: str = ""
     """The `schedulerName` of the pods; empty if it is left unchanged."""
     queue: str = ""
@@ -52,9 +52,10 @@ class GangSpec:
     """The author's priority class for the whole gang."""
     timeout_seconds: int | None = None
     initializers: Mapping[str, Amounts] = field(default_factory=dict)
-    """The requests of each initializer by its name, in the order of the JobSet; they are not members.
+    """The requests of each initializer by its name, in the order of the JobSet.
 
-    The requests of an initializer are empty if a runtime of the cluster determines them.
+    Initializers are not members of the gang. The requests of an initializer are empty if a runtime of the
+    cluster determines them.
     """
 
     @property
@@ -108,7 +109,7 @@ def build_initializer_requests(job: TrainingJob, draft: JobDraft, defaults: Amou
 def compute_min_counts(job: TrainingJob) -> Mapping[ReplicaRole, int]:
     """Return the number of replicas of each role that must be placed before any replica starts.
 
-    Roles count in order, the master first, until the minimum of the gang is reached.
+    The replicas are counted by role, the master first, until the minimum of the gang is reached.
     """
     fewest = job.elastic.min_replicas if job.elastic else sum(group.replicas for group in job.groups)
     remaining = job.gang.min_member or fewest

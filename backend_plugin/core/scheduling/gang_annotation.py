@@ -30,7 +30,7 @@ class GangSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The gang of a job, for messages. All fields have their defaults if the gang is unknown."""
 
     scheduler_name: str = ""
-    """The `schedulerName` of its pods; empty if the adapter does not set it."""
+    """The `schedulerName` of the pods; empty if the scheduler adapter does not set it."""
     queue: str = ""
     by_operator: bool = False
     """True if the operator creates the pod group; the operator reports no error if it fails to do so."""

@@ -43,7 +43,7 @@ def check_gang_options(job: TrainingJob, chosen: GangSettings, dialect: Dialect)
 
 
 def derives_gang_size(chosen: GangSettings, dialect: Dialect) -> bool:
-    """True if the scheduler derives the size of a gang from the job, so that it always has all replicas."""
+    """True if the scheduler derives the size of a gang from the job, so that all replicas are members."""
     how = chosen.adapter
     return how is not None and how.groups_all_jobs and not dialect.creates_pod_groups
 
@@ -135,8 +135,8 @@ def _build_gang(
 def _select_queues(options: GangOptions, chosen: GangSettings) -> tuple[str, str]:
     """Return the queue of the gang scheduler, and the admission queue (of Kueue); empty if there is none.
 
-    The queue of the author replaces the admission queue of the settings. If they have none, it replaces the
-    queue of the gang scheduler.
+    The queue of the author replaces the admission queue of the settings. If the settings have no admission
+    queue, the author's queue replaces the queue of the gang scheduler.
     """
     if options.queue and chosen.local_queue:
         return chosen.queue, options.queue

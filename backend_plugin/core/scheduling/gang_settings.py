@@ -58,7 +58,7 @@ class GangSettings:
 
     @property
     def adapters(self) -> Mapping[str, SchedulerAdapter]:
-        """The scheduler's adapters by the creator of pod groups, a value of `pod_groups_by` or empty."""
+        """The scheduler's adapters by the creator of pod groups: a value of `pod_groups_by`, or empty."""
         return ADAPTERS.get(self.scheduler, {})
 
     @property
@@ -88,8 +88,8 @@ class GangSettings:
     def can_create_groups(self) -> bool:
         """True if this server may create pod groups, at least for some kinds of job.
 
-        It does so for a TrainJob even with the setting ``pod-groups-by: operator``, because Kubeflow Trainer
-        creates no pod group.
+        The server creates the pod group of a TrainJob even with the setting ``pod-groups-by: operator``,
+        because Kubeflow Trainer creates none.
         """
         adapters = [each for _, part in self.parts for each in part.adapters.values()]
         return self.needs_detection or any(each.companion is not None for each in adapters)
@@ -97,7 +97,7 @@ class GangSettings:
     def without_operator_groups(self) -> "GangSettings":
         """Return these settings with `BACKEND` instead of `OPERATOR` as the creator of pod groups.
 
-        They apply to jobs whose operator creates no pod groups.
+        The result applies to jobs whose operator creates no pod groups.
         """
         parts: dict[str, Any] = {
             name: {key: part.without_operator_groups() for key, part in getattr(self, name).items()}
@@ -141,7 +141,7 @@ def read(section: Mapping[str, Any]) -> GangSettings:
 
 
 def check_settings(settings: GangSettings) -> Iterator[Problem]:
-    """Yield a problem for each invalid value of the section."""
+    """Yield a problem for each invalid value in the section ``kfpytorch.gang``."""
     for path, part in settings.parts:
         yield from _check_part(part, path)
     for key in settings.by_project:

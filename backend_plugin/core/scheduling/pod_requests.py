@@ -20,7 +20,7 @@ _PAGES: Final = "hugepages-"
 def compute_pod_requests(
     spec: Manifest, more: Sequence[Manifest] = (), defaults: Amounts = NOTHING
 ) -> Amounts:
-    """Return the requests of a pod; `more` are further init containers that run after its own."""
+    """Return the requests of a pod; `more` are init containers that run after those of the pod."""
     of_containers = _compute_peak_requests(spec, more, defaults)
     requests = {**of_containers, **_read_pod_level_requests(spec, of_containers)}
     return add_amounts([requests, parse_amounts(get_mapping(spec, "overhead"))])
@@ -44,9 +44,9 @@ def format_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def _compute_peak_requests(spec: Manifest, more: Sequence[Manifest], defaults: Amounts) -> Amounts:
-    """Return the maximum of the requests over the phases of a pod: each init container, then all containers.
+    """Return the highest requests of a pod at one time: of one init container, or of all containers together.
 
-    The requests of the sidecars that are already running are added to each phase.
+    The requests of the sidecars that are running at this time are added.
     """
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
@@ -79,7 +79,7 @@ def read_request(container: Manifest, defaults: Amounts = NOTHING) -> Amounts:
 
 
 def _read_pod_level_requests(spec: Manifest, of_containers: Amounts) -> Amounts:
-    """Return the pod-level requests; a limit counts if neither the pod nor a container has a request."""
+    """Return the pod-level requests; without a request of pod or containers, the pod-level limit counts."""
     resources = get_mapping(spec, "resources")
     limits, requests = (parse_amounts(get_mapping(resources, part)) for part in ("limits", "requests"))
     amounts = {

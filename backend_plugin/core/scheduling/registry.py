@@ -47,7 +47,7 @@ IN_TREE: Final = "in-tree"
 def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
     """Return the adapter for a job that a queue of Kueue admits before another scheduler places its pods.
 
-    It is `places`, the adapter of that scheduler, with the fields and options of the queue added.
+    The result is `places`, the adapter of that scheduler, with the fields and options of the queue added.
     """
 
     def build_admission_fields(gang: GangSpec) -> SchedulingFields:
@@ -68,7 +68,7 @@ def with_admission(places: SchedulerAdapter) -> SchedulerAdapter:
 
 
 def can_be_gang_object(name: str) -> bool:
-    """True if `name` may be that of a placeholder pod, or of a pod group that is named unlike its job."""
+    """True if `name` may be that of a placeholder pod, or of a pod group that is not named like its job."""
     return bool(name) and (is_placeholder_name(name) or parse_job_name(name) != name)
 
 
@@ -78,7 +78,7 @@ def is_placeholder_name(name: str) -> bool:
 
 
 def parse_job_name(name: str) -> str:
-    """Return the job name that belongs to the name of a pod group; for most schedulers both are equal."""
+    """Return the job name that belongs to the name of a pod group; most schedulers use the same name."""
     for parser in STATUS_PARSERS:
         if parser.groups is not None and (match := parser.groups.fullmatch(name)) is not None:
             return match["job"]

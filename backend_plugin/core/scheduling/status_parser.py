@@ -21,9 +21,9 @@ class StatusParser:
     """The functions and patterns that parse messages and objects of one scheduler, and ignore all others."""
 
     api: str = ""
-    """The API group of its pod groups."""
+    """The API group of the scheduler's pod groups."""
     message: Callable[[str], SchedulerMessage | None] = lambda _: None
-    """Parse the message of an unscheduled pod, or of an event about one; None for other messages."""
+    """Parse the message of an unscheduled pod, or of an event about such a pod; None for other messages."""
     group: Callable[[PodGroup], PendingReason | None] = lambda _: None
     """Return the pending reason that a pod group shows; None if it shows none."""
     events: Callable[[Observed], Iterable[PendingReason]] = lambda _: ()
@@ -31,7 +31,7 @@ class StatusParser:
     notes: Callable[[Observed], Iterable[JobWarning]] = lambda _: ()
     """Yield the warnings that events or pod groups show."""
     places: re.Pattern[str] | None = None
-    """A pattern for the names of its placeholder pods."""
+    """A pattern for the names of the scheduler's placeholder pods; None if it creates none."""
     queued: Callable[[PodGroup], bool] = lambda _: False
     """True if the pod group waits in an ordered queue, so that it has a position."""
     deactivation: Manifest | None = None
@@ -39,7 +39,9 @@ class StatusParser:
     controlled: bool = False
     """True if a controller, not the scheduler, writes the status of pod groups."""
     groups: re.Pattern[str] | None = None
-    """A pattern for the names of its pod groups, with the job name as group ``job``; None if both are equal.
+    """A pattern for the names of pod groups, with the job name as group ``job``.
+
+    The field is None if a pod group has the name of its job.
     """
 
 

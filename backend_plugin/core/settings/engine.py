@@ -81,7 +81,7 @@ class SettingsReader:
 
 
 def suggest_name(name: str, known: Mapping[str, Any]) -> str:
-    """Return the remedy for an unknown name: the most similar known name, or to remove the name."""
+    """Return the remedy for an unknown name: to use the most similar known name, or to remove it."""
     nearest = get_close_matches(name, list(known), n=1)
     return f"did you mean {nearest[0]}?" if nearest else "remove it"
 

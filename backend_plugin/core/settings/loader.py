@@ -122,7 +122,7 @@ _ALL: Final[engine.Parsers] = {
 
 
 def list_keys() -> tuple[str, ...]:
-    """Return the keys of settings with an effect, such as ``kfpytorch.gang.queue``, but no named sections."""
+    """Return the keys of the settings that have an effect, without those that `list_named_sections` lists."""
     return tuple(_iter_keys(_ALL, ""))
 
 

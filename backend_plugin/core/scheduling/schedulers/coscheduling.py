@@ -80,7 +80,7 @@ _OTHERS: Final = (
         pending.SchedulerMessage(text="its PodGroup did not exist when its scheduler checked"),
     ),
 )
-"""The patterns of further messages, each with its meaning; None for a message that is ignored.
+"""The patterns of other scheduler messages, each with its meaning; None for a message that is ignored.
 
 The first pattern that matches applies.
 """

@@ -90,7 +90,7 @@ def _build_reason(
 
 
 def _get_unsatisfiable_reason(limit: QueueLimit) -> str:
-    """Return why the gang's request exceeds the limit of its queue and can never be met; empty if it may."""
+    """Return why the gang's request exceeds the limit of its queue and can never be met; else empty."""
     if limit.reason != "OverLimit":
         return ""
     for resource, requested, most in _iter_bounds(limit):

@@ -117,7 +117,7 @@ def _format_exceeded_quota(match: re.Match[str]) -> str:
 def _find_smallest_shortages(
     pod_set: str, text: str, unusable: Set[str]
 ) -> dict[str, pending.ResourceShortage]:
-    """Return the smallest shortage of each resource over the usable flavors: one flavor is sufficient."""
+    """Return the smallest shortage of each resource over the usable flavors, because a job needs only one."""
     shortages: dict[str, pending.ResourceShortage] = {}
     for resource, flavor, more in _UNUSED.findall(text):
         if flavor in unusable:
@@ -191,9 +191,9 @@ def _build_pending_reason(group: PodGroup, condition: Condition, evicted: Condit
 
 
 def _interpret_reason(condition: Condition, remedy: str) -> tuple[pending.SchedulerMessage, str]:
-    """Return the message of a condition, and `remedy`, or else the remedy for the reason of the condition.
+    """Return the message of a condition and a remedy: `remedy`, or else the one for the condition's reason.
 
-    With a `remedy`, the reason is ignored, because it describes only the worst of the queue's flavors.
+    If `remedy` is not empty, the reason is ignored: it describes only the worst of the queue's flavors.
     """
     is_permanent = condition.reason in _PERMANENT and not remedy
     parsed = pending.SchedulerMessage(text=condition.message or "not admitted yet", never=is_permanent)
@@ -229,7 +229,7 @@ def _format_unready_checks(checks: Iterable[Condition]) -> str:
 
 
 def _is_queued(group: PodGroup) -> bool:
-    """True if the Workload waits in its queue. In a strict queue, only the first may have a condition yet."""
+    """True if the Workload waits in its queue. In a StrictFIFO queue, only the first may have a condition."""
     over = {each.type for each in group.conditions if each.true}
     return group.kind == "Workload" and group.active and not over & {"QuotaReserved", "Finished"}
 

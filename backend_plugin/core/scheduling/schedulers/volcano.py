@@ -20,7 +20,7 @@ _NAME: Final = "volcano"
 _API: Final = "scheduling.volcano.sh"
 _GROUP: Final = "scheduling.k8s.io/group-name"
 _QUEUE: Final = "scheduling.volcano.sh/queue-name"
-"""Volcano reads the queue from this annotation only for a pod group that it creates itself."""
+"""The annotation with the queue; Volcano reads it only for a pod group that it creates itself."""
 _ROLE: Final = "volcano.sh/task-spec"
 
 
@@ -112,13 +112,13 @@ def _build_unplaced_reason(group: PodGroup, condition: Condition) -> pending.Pen
 
 
 def _is_outdated(condition: Condition, group: PodGroup) -> bool:
-    """True if the gang was placed after the condition; Volcano does not update the older condition."""
+    """True if the gang was placed after the time of `condition`, which Volcano then does not update."""
     placed = [each.since for each in group.conditions if each.type == "Scheduled" and each.true]
     return any(at is not None and condition.since is not None and at >= condition.since for at in placed)
 
 
 def _iter_event_reasons(observed: Observed) -> Iterable[pending.PendingReason]:
-    """Yield the pending reason of a group that is not admitted; Volcano reports it only in events."""
+    """Yield the reason why a PodGroup is not admitted, which Volcano reports only in events."""
     waiting = [group for group in observed.pod_groups if group.phase == "Pending" and group.api in ("", _API)]
     messages = _find_shortage_messages(observed)
     latest = find_last_event(messages)
