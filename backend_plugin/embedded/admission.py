@@ -1,7 +1,7 @@
-"""Pruning, defaults and errors of the emulated API server, for pods and custom resources.
+"""Adds defaults to new pods and custom resources, and rejects invalid ones, as the API server does.
 
-Jobs are not validated again: only this server creates jobs, and `core.pipeline.plan` has validated them.
-Quotas, priority classes, service accounts and other admission plugins are not emulated.
+Jobs are not validated again: only the kfpytorch server creates jobs, and `core.pipeline.plan` has validated
+them. Quotas, priority classes, service accounts and other admission plugins are not emulated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,10 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def admit_pod(manifest: Manifest) -> Manifest:
-    """Return a new pod in its stored form: with defaults, but without the uid, version and times.
+    """Return a new pod with the defaults of the API server. The store adds the uid, version and times.
 
-    `plan` leaves some rules to the API server, because a webhook of a real cluster may correct the pod.
+    The pod is validated here, because `core.pipeline.plan` does not check all rules of the API server: in a
+    real cluster, a webhook may still correct the pod.
 
     Raises:
         RequestRejected: If the API server would reject the spec of the pod.
@@ -46,7 +47,7 @@ def admit_pod(manifest: Manifest) -> Manifest:
 
 
 def _with_resources(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the container with requests for the resources for which it has only limits."""
+    """Return the container; a resource with a limit but no request gets the limit as its request."""
     resources = {**container.get("resources", {})}
     if resources.get("limits"):
         resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
@@ -79,7 +80,7 @@ _POD_DEFAULTS: Final[Mapping[str, Mapping[str, str | bool]]] = {
     "ScaleIOVolumeSource": {"fsType": "xfs", "storageMode": "ThinProvisioned"},
     "ISCSIVolumeSource": {"iscsiInterface": "default"},
 }
-"""The default values of optional fields in the types of `core.pod_schema`."""
+"""The default values of optional fields, by type (see `core.pod_schema`) and field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +90,9 @@ class ResourceSchema:
     parts: str
     """The types of the custom resource, in addition to those of `core.pod_schema`."""
     defaults: Mapping[str, Mapping[str, str | bool | int]]
-    """The default values of optional fields in `parts`, by type and field."""
+    """The default values of optional fields of the types in `parts`, by type and field."""
     newer: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Fields in `core.pod_schema` that the custom resource definition does not contain."""
+    """The fields, by type, that `core.pod_schema` contains but the custom resource definition does not."""
 
     @cached_property
     def _fields(self) -> Mapping[str, Mapping[str, str]]:
@@ -105,11 +106,11 @@ class ResourceSchema:
         }
 
     def prune_object(self, manifest: Manifest) -> dict[str, Any]:
-        """Return an object with its spec pruned. The types of all fields must be valid."""
+        """Return an object with defaults and no unknown fields in its spec. Values must have valid types."""
         return {**manifest, "spec": self.prune(manifest["spec"], f"{manifest['kind']}Spec")}
 
     def prune(self, value: Any, kind: str) -> Any:
-        """Return a value of the type `kind` with defaults, and without unknown fields and nulls."""
+        """Return `value`, which has the type `kind`, with defaults and without unknown fields and nulls."""
         if kind.startswith("["):
             return [self.prune(item, kind[1:-1]) for item in value]
         kinds = self._get_kinds(value, kind)

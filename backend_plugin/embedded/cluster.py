@@ -63,11 +63,12 @@ class EmbeddedCluster:
     async def open(cls, state: Path, options: EmbeddedOptions) -> "EmbeddedCluster":
         """Open the cluster in the state directory `state`, and create the directory if it does not exist.
 
-        The jobs of an earlier server continue. Pods that still run are adopted. A pod whose processes were
-        killed with the earlier server has failed. No pod is started twice.
+        The jobs that an earlier server stored in this directory continue. Their pods that still run are taken
+        over. A pod whose processes were killed when the earlier server ended has failed. No pod is started
+        twice.
 
         Raises:
-            StateUnusable: If another server uses the directory, or if it cannot be used.
+            StateUnusable: If another server uses the directory, or if it cannot be read or written.
             UnreadableTemplates: If the pod templates cannot be read.
         """
         ports.raise_open_file_limit()
@@ -98,7 +99,7 @@ class EmbeddedCluster:
         return self._store.create(admit_object(manifest, self._store.get))
 
     async def get(self, name: ObjectName, *, awaited: bool = True) -> Manifest | None:  # noqa: ARG002
-        """Return a job; see `Cluster.get`."""
+        """Return a job, or None if it does not exist; see `Cluster.get`."""
         return self._find_job(name)
 
     async def list_pods(self, job: ObjectName) -> Sequence[Pod]:

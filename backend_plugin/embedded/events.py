@@ -16,11 +16,11 @@ NODE_CONTROLLER: Final = "node-controller"
 TAINT_CONTROLLER: Final = "taint-eviction-controller"
 
 _AGE: Final = timedelta(hours=1)
-"""The maximum age of an event, that of an API server."""
+"""The maximum age of an event. It is the default of the Kubernetes API server."""
 
 
 class EventRecorder:
-    """Records events in a store, and deletes events beyond the maximum age."""
+    """Stores events in the store of the cluster, and deletes events that are older than one hour."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -30,9 +30,9 @@ class EventRecorder:
             self._events[_get_event_key(event)] = get_key(event)
 
     def record(self, involved: Manifest, body: Manifest) -> None:
-        """Store a core/v1 event about `involved`, or increment the count of an equal event.
+        """Store a core/v1 event about the object `involved`, or increment the count of an equal event.
 
-        `body` needs no metadata, times or count.
+        `body` contains the fields of the event except the metadata, the times and the count, which are added.
         """
         now = format_time(self._store.clock())
         event = _build_event(involved, body, now)

@@ -1,4 +1,4 @@
-"""The job reconciler: applies the actions that an operator returns for a job and its objects."""
+"""The job reconciler: executes the actions with which an emulated operator reconciles a job."""
 
 from datetime import datetime
 from typing import Final
@@ -54,7 +54,7 @@ class JobReconciler:
         )
 
     def start(self) -> None:
-        """Delete the objects of deleted jobs, and queue every job."""
+        """Delete the objects of deleted jobs, and queue a reconcile pass for every job."""
         owners = self._store.list_owners()
         self._gone.update(owner for owner in owners if not self._store.get_by_uid(owner))
         self._collect_garbage()
@@ -63,7 +63,7 @@ class JobReconciler:
                 self._work.add(get_key(job))
 
     def on_change(self, change: ObjectChange) -> None:
-        """Queue the job that a change in the store affects."""
+        """Queue a reconcile pass for the job that a change in the store affects."""
         if change.key.kind in OPERATORS:
             if change.new is None:
                 self._gone.add(get_uid(change.manifest))
@@ -101,7 +101,7 @@ class JobReconciler:
             return FAILED
 
     def _reconcile_job(self, job: Manifest) -> datetime | Retry | None:
-        """Run one reconcile pass. Return the time of the next one, or `FAILED` if an action was rejected."""
+        """Run one reconcile pass. Return the time of the next pass, or `FAILED` if an action was rejected."""
         uid = get_uid(job)
         snapshot = JobSnapshot(
             job=job,

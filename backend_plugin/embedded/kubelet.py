@@ -1,4 +1,4 @@
-"""The emulated kubelet: starts, observes, ends and adopts the process groups of pods.
+"""The emulated kubelet: starts, observes and ends pods, and takes over the pods of an earlier server.
 
 Each pod has a shim, a separate process that runs its containers; see the package `shim`.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
 _LAST_PATIENCE = 30.0
-"""Seconds to wait for the end of a killed pod. A process in uninterruptible disk sleep cannot be killed."""
+"""Seconds to wait for the end of a killed pod: a process in uninterruptible disk sleep may never end."""
 
 
 @contextlib.contextmanager
@@ -46,7 +46,8 @@ def _log_os_errors(directory: PodDirectory) -> Iterator[None]:
 class Kubelet:
     """The kubelet of all emulated nodes, for use in one event loop.
 
-    Nothing else may use the directory `root`. The event loop calls `report`, the listener for status changes.
+    Only this object may use `root`, the directory with the files of all pods. It calls the methods
+    `on_status` and `on_terminated` of `report` when the status of a pod changes or a terminating pod ends.
     """
 
     def __init__(self, root: Path, options: EmbeddedOptions, report: "PodController") -> None:
@@ -108,7 +109,7 @@ class Kubelet:
         return failed
 
     def _kill_all_leftovers(self, pods: Sequence[Manifest], directories: Sequence[PodDirectory]) -> None:
-        """Kill the remaining processes of all pods without a running shim. One scan finds all of them."""
+        """Kill the remaining processes of all pods whose shims have ended, with one scan of all processes."""
         running = [get_uid(pod) for pod in pods if has_started(pod) and not is_ended(pod)]
         lost = {uid for uid in running if not PodDirectory(self._root / uid).path.is_dir()}
         for directory in directories:
@@ -119,7 +120,7 @@ class Kubelet:
             _kill_leftovers(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
-        """Make a pod end within `grace` seconds. After its end, `on_terminated` of the listener is called."""
+        """End a pod within `grace` seconds, and then call `PodController.on_terminated`."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
             self._loop.call_soon(self._report.on_terminated, uid)
@@ -181,7 +182,7 @@ class Kubelet:
                 self._release_pod(pod)
 
     def _start_or_attach(self, pod: PodRecord) -> None:
-        """Start a pod that has never run, attach to its running shim, or find out how it ended."""
+        """Start a shim for a pod that has never run, attach to a running shim, or read how the pod ended."""
         if not pod.directory.path.is_dir() and has_started(pod.manifest):
             _LOG.warning("the files of %s are gone", pod.uid)
             pod.last = self._conclude_lost_pod(pod, None)
@@ -244,7 +245,7 @@ class Kubelet:
             self._open_gates(pod.job)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Mark a pod as ended. Raise OSError and change nothing if the state of the pod cannot be read."""
+        """Mark a pod as ended, because its shim has ended. Raise OSError if its state file cannot be read."""
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"
@@ -281,7 +282,7 @@ class Kubelet:
             self._loop.call_soon(self._report.on_status, pod.uid, status)
 
     def _open_gates(self, job: tuple[str, str, str]) -> None:
-        """Start the pods that wait for the leader of this job, if the leader is ready."""
+        """Start the pods that wait for the leader pod of this job, if the leader is ready or succeeded."""
         pods = [each for each in self._pods.values() if each.job == job]
         if any(each.is_gate_open for each in pods):
             for pod in pods:

@@ -40,7 +40,7 @@ _OPERATORS: Final[Mapping[str, _LabelTest]] = {
 
 
 def is_requirement_met(requirement: Manifest, labels: Mapping[str, str]) -> bool:
-    """True if labels satisfy an expression of a node selector term or of a label selector."""
+    """True if `labels` satisfy `requirement`, an expression of a node selector term or a label selector."""
     test = _OPERATORS.get(get_text(requirement, "operator"))
     values = [str(each) for each in requirement.get("values") or ()]  # type: ignore[union-attr]
     return test is not None and test(labels.get(get_text(requirement, "key")), values)
@@ -52,11 +52,12 @@ class NodeConstraints:
 
     selector: Mapping[str, str]
     terms: Sequence[Manifest] | None
-    """The required terms: a node must match one of them. An empty term matches no node; None allows all."""
+    """The terms of the required affinity: a node must match one of them. An empty term matches no node. None
+    allows all nodes."""
     tolerations: Sequence[Manifest]
 
     def is_match(self, name: str, labels: Mapping[str, str]) -> bool:
-        """True if the selector and the affinity allow a node with this name and these labels."""
+        """True if the node selector and the node affinity allow a node with this name and these labels."""
         if not self.selector.items() <= labels.items():
             return False
         return self.terms is None or any(_is_term_match(term, name, labels) for term in self.terms)

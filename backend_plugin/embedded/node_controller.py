@@ -37,9 +37,9 @@ class NodeController:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def ensure_nodes(self, nodes: Sequence[Manifest]) -> None:
-        """Create or update these nodes. Cordon other nodes with running pods; remove those without.
+        """Create or update these nodes. Of the other nodes, cordon those with running pods; remove the rest.
 
-        A cordoned node stays cordoned until `restore_node`.
+        A cordoned node stays cordoned until `restore_node` is called.
         """
         for node in nodes:
             old = self._store.get(get_key(node))
@@ -61,7 +61,7 @@ class NodeController:
         return self._store.list_objects("Node")
 
     def fail_node(self, name: str) -> None:
-        """Make a node unreachable: kill its processes, and fail its pods after `lost_after`."""
+        """Make a node unreachable: kill its processes, and fail its pods `lost_after` seconds later."""
         node = self._get_node(name)
         if node_transitions.is_unreachable(node):
             return
@@ -82,14 +82,14 @@ class NodeController:
     def start(self) -> None:
         """Start to manage the nodes that an earlier server has stored.
 
-        Kill the processes of pods on unreachable nodes, and fail these pods after `lost_after`.
+        Kill the processes of pods on unreachable nodes, and fail these pods `lost_after` seconds later.
         """
         for node in self._store.list_objects("Node"):
             if node_transitions.is_unreachable(node):
                 self._disconnect_node(get_name(node))
 
     def close(self) -> None:
-        """Cancel all timers."""
+        """Cancel the timers after which the pods of unreachable nodes fail."""
         for timer in self._timers.values():
             timer.cancel()
 

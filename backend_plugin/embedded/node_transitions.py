@@ -1,4 +1,4 @@
-"""Builds the Node objects of an embedded cluster, and copies of them in another state."""
+"""Builds the Node objects of an embedded cluster, and copies that are cordoned, unreachable or restored."""
 
 import os
 import platform
@@ -55,7 +55,7 @@ def cordon(node: Manifest) -> Manifest:
 
 
 def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
-    """Return the node as unreachable: its kubelet sends no status."""
+    """Return a copy of the node with the condition and the taints of an unreachable node."""
     taints = [
         *_list_taints(node, _UNREACHABLE),
         *({"key": _UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")),
@@ -66,13 +66,13 @@ def mark_unreachable(node: Manifest, now: datetime) -> Manifest:
 
 
 def is_unreachable(node: Manifest) -> bool:
-    """True if the node has the condition `Ready` with another status than True."""
+    """True if the node has the condition `Ready` with a status other than True."""
     ready = find_condition(get_mappings(node, "status", "conditions"), "Ready")
     return ready.get("status", "True") != "True"
 
 
 def restore(node: Manifest, now: datetime) -> Manifest:
-    """Return the node as ready and schedulable."""
+    """Return a copy of the node that is ready and schedulable."""
     old = get_mapping(node, "spec")
     spec = {key: value for key, value in old.items() if key not in ("unschedulable", "taints")}
     # Keep all taints except those of a cordoned or unreachable node.

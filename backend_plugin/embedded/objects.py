@@ -21,7 +21,7 @@ RESOURCES: Final[Mapping[str, str]] = {
     "Node": "nodes",
     "PodGroup": "podgroups.scheduling.x-k8s.io",
 }
-"""The resource name that the API server uses in messages, by kind. The keys are all stored kinds."""
+"""The resource name of each kind of object in the store, as in messages of the API server."""
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 """The finalizer that keeps a pod object until its operator has counted the end of the pod."""
@@ -30,7 +30,7 @@ _TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 class Key(NamedTuple):
-    """The unique key of an object. The namespace of a node is empty."""
+    """The unique key of an object in the store. The namespace of a node is empty."""
 
     kind: str
     namespace: str
@@ -122,12 +122,12 @@ def with_section(manifest: Manifest, key: str, **fields: JsonValue) -> Manifest:
 
 
 def with_metadata(manifest: Manifest, **fields: JsonValue) -> Manifest:
-    """Return a copy with these fields set in its metadata."""
+    """Return a copy of an object with these fields set in its metadata."""
     return with_section(manifest, "metadata", **fields)
 
 
 def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
-    """Return a copy with these annotations added."""
+    """Return a copy of an object with these annotations added."""
     existing = get_text_map(manifest, "metadata", "annotations")
     return with_metadata(manifest, annotations={**existing, **annotations})
 
@@ -165,9 +165,9 @@ def find_condition(conditions: Iterable[Manifest], kind: str) -> Manifest:
 
 
 def with_condition(manifest: Manifest, kind: str, value: str, now: datetime, **texts: str) -> Manifest:
-    """Return a copy with a new status condition, which replaces an existing one of the same type.
+    """Return a copy of an object with a new status condition, which replaces one of the same type.
 
-    `texts` are its `reason` and `message`; see `build_condition`.
+    `texts` are the `reason` and the `message` of the condition; see `build_condition`.
     """
     condition = build_condition(kind, value, now=now, **texts)
     existing = get_mappings(manifest, "status", "conditions")
@@ -175,9 +175,9 @@ def with_condition(manifest: Manifest, kind: str, value: str, now: datetime, **t
 
 
 def merge_conditions(existing: Iterable[Manifest], new: Iterable[Manifest]) -> Sequence[Manifest]:
-    """Return the existing conditions; those in `new` are added, or replace the ones of the same type.
+    """Return `existing` with the conditions in `new` added. A new condition replaces one of the same type.
 
-    A condition with an unchanged status keeps its transition time.
+    If the status of a condition does not change, its `lastTransitionTime` is kept.
     """
     by_type = {get_text(each, "type"): each for each in existing}
     for each in new:
@@ -189,7 +189,7 @@ def merge_conditions(existing: Iterable[Manifest], new: Iterable[Manifest]) -> S
 
 
 def merge_patch(old: Manifest, patch: Manifest) -> Manifest:
-    """Return the patched object: null removes a field, mappings are merged, other values are replaced."""
+    """Apply a JSON merge patch: null removes a field, mappings are merged, other values are replaced."""
     merged = {key: value for key, value in old.items() if patch.get(key, 0) is not None}
     for key, value in patch.items():
         if value is not None:

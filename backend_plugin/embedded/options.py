@@ -43,22 +43,23 @@ class EmbeddedOptions:
     lost_after: float = 1.0
     """Seconds before the pods of an unreachable node fail; five minutes in Kubernetes."""
     code: Path = field(default_factory=Path.cwd)
-    """The directory with the code of the tasks, on the Python path of every process."""
+    """The directory with the code of the tasks. It is added to the PYTHONPATH of every container."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Virtual environments by image name pattern (see `fnmatch`); ``.`` is the environment of the server. The
     first matching pattern applies."""
     strict_images: bool = False
-    """Report an image without a matching pattern as failed to pull. If False, the image gets the environment
-    of the server."""
+    """True if an image that matches no pattern in `images` cannot be pulled. If False, a container with such
+    an image runs in the virtual environment of the server."""
     durable: bool = False
-    """Pods keep running when the server stops, and the next server adopts them. If False, they end with the
-    server."""
+    """True if pods keep running when the server stops, so that the next server takes them over. If False,
+    pods end with the server."""
     pass_env: Sequence[str] = ()
-    """Patterns of additional environment variables that pods inherit from the server."""
+    """Name patterns of additional environment variables that pods inherit from the server."""
     back_off: RestartBackoff = field(default_factory=RestartBackoff)
     """The delay before an ended container is restarted."""
     master_patience: float = 200
-    """Seconds that a worker waits for its master: the operator tries 100 times, every two seconds."""
+    """Seconds that a worker waits for the master of its job. The default is that of the training operator:
+    100 attempts, one every two seconds."""
     shim_patience: float = 10
     """Seconds that a pod may take to end after its grace period. Then its shim, the process that runs the
     containers, is killed. A shim needs one or two seconds on a machine that starts hundreds of pods."""
@@ -71,7 +72,7 @@ class HostInfo:
     environment: Mapping[str, str]
     """The environment variables that pods inherit."""
     prefix: str
-    """The virtual environment of the server."""
+    """The directory of the server's virtual environment."""
     cpus: int
     memory: int
     psutil: str
@@ -79,7 +80,7 @@ class HostInfo:
 
     @classmethod
     def from_host(cls, pass_env: Sequence[str]) -> "HostInfo":
-        """Return the properties of this machine; `pass_env` are patterns of further variables."""
+        """Return the properties of this machine; `pass_env` are patterns of further variables to inherit."""
         psutil = importlib.util.find_spec("psutil")
         return cls(
             environment=select_inherited_variables(os.environ, pass_env),
@@ -91,7 +92,7 @@ class HostInfo:
 
 
 def select_inherited_variables(environment: Mapping[str, str], further: Sequence[str]) -> Mapping[str, str]:
-    """Return the variables that pods inherit: a fixed set, and those that match a pattern in `further`."""
+    """Return the environment variables for pods: a fixed set, and those that match a pattern in `further`."""
     patterns = (*_PASSED, *further)
     return {
         name: value

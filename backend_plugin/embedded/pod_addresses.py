@@ -1,4 +1,4 @@
-"""Rewrites the addresses and ports of a job's replicas for this machine. Pure."""
+"""Replaces the host names and ports of a job's replicas by addresses of this machine. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from backend_plugin.embedded.operators.base import OperatorEmulation
 from backend_plugin.embedded.operators.table import find_pod_operator
 
 PORT: Final = "kfpytorch.flyte.org/port"
-"""The annotation with the port of this machine that is reserved for the job."""
+"""The pod annotation with the port of this machine that is reserved for the job of the pod."""
 LOOPBACK: Final = "127.0.0.1"
 
 _PORTS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
@@ -36,7 +36,7 @@ class PodAddresses:
     pattern: re.Pattern[str] | None
     port: str
     ports: frozenset[str]
-    """The ports in the manifest at which replicas connect to each other. Only these are rewritten."""
+    """The ports in the manifest at which replicas connect to each other. Only these ports are rewritten."""
     own: str
     """The host name of this pod."""
 
@@ -61,7 +61,10 @@ class PodAddresses:
         return self.pattern.sub(self._replace_address, value) if self.pattern else value
 
     def rewrite_variable(self, name: str, value: str) -> str:
-        """Return the job's reserved port if the variable `name` contains the master port, else `value`."""
+        """Return the job's reserved port if `name` is a variable for the master port, such as MASTER_PORT.
+
+        For any other variable, return `value`.
+        """
         return self.port if name in _PORTS and self.pattern and self.port else value
 
     def rewrite_torchrun_options(self, words: Sequence[str]) -> Sequence[str]:
@@ -127,7 +130,7 @@ def _build_pattern(operator: OperatorEmulation, job: str, namespace: str) -> re.
 
 
 def shield(value: str) -> str:
-    """Return an identifier in a form that `PodAddresses` does not take for a host name; see `unshield`."""
+    """Protect an identifier, such as a pod name, from `PodAddresses.rewrite`; `unshield` restores it."""
     return value.replace("-", _SHIELD)
 
 

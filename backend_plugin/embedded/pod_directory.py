@@ -55,7 +55,7 @@ class PodDirectory:
         return str(inside.readlink() if inside.is_symlink() else inside)
 
     def create(self) -> None:
-        """Create the directory with its pipes and the file that marks it as a pod's, unless they exist."""
+        """Create the directory, its pipes, and the marker file of a pod directory, unless they exist."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.MARKER).touch(mode=0o600)
         for name in (layout.WAKE, layout.CONTROL):
@@ -63,17 +63,17 @@ class PodDirectory:
                 os.mkfifo(self.path / name, 0o600)
 
     def write_launch(self, launch: Manifest) -> None:
-        """Write the configuration of the shim, and create the directories that it lists."""
+        """Write the configuration file of the shim, and create the directories that the file lists."""
         for directory in launch["directories"]:  # type: ignore[union-attr]
             Path(str(directory)).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.path / layout.LAUNCH).write_text(json.dumps(launch), encoding="utf-8")
 
     @contextlib.contextmanager
     def acquire_lock(self) -> Iterator[int | None]:
-        """Lock the directory until the end of the context, and of all processes that inherit the descriptor.
+        """Lock the directory until the context and all processes that inherit the descriptor have ended.
 
         Yields:
-            The descriptor of the lock, or None if another process holds it.
+            The descriptor of the lock, or None if another process holds the lock.
         """
         fd = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -101,9 +101,9 @@ class PodDirectory:
         return state is None or not state.final
 
     def read_state(self) -> PodState | None:
-        """Return the last state that the shim wrote; None if there is none.
+        """Return the last state that the shim wrote; None if there is no state file.
 
-        If a program damaged or replaced the file, return a state without containers.
+        If a program damaged or replaced the state file, return a state without containers.
         """
         try:
             data = files.read_regular(str(self.path / layout.STATE), layout.LONGEST_STATE)
@@ -134,7 +134,7 @@ class PodDirectory:
             pipe.write((" ".join(words) + "\n").encode())
 
     def remove(self) -> None:
-        """Remove the directory as far as file permissions allow. Links are not followed."""
+        """Remove the directory as far as file permissions allow. Symbolic links are not followed."""
         if not self.is_ours:
             return
         temporary = self.path / _TEMPORARY

@@ -16,18 +16,18 @@ from kfpytorch_common import quantity
 LONGEST_VALUE: Final = 131_071
 """The maximum length of a variable or an argument in characters (MAX_ARG_STRLEN on Linux)."""
 LONGEST_ENVIRONMENT: Final = 2**21
-"""The maximum length of all variables in characters. Nested references can grow exponentially."""
+"""The maximum total length of all variables in characters: nested references can grow exponentially."""
 _REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^)]*)(?P<end>\))?)")
-"""A reference ``$(NAME)``, or ``$$``, which stands for ``$``. A reference without its ``)`` matches up to the
-end of the text, which keeps the search linear."""
+"""Matches a reference ``$(NAME)``, or ``$$``, which stands for ``$``. A reference without its ``)`` matches
+up to the end of the text, so that the search time is linear in the length of the text."""
 _SUBSCRIPT: Final = re.compile(r"metadata\.(?P<of>labels|annotations)\['(?P<key>[^']{0,400})'\]")
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredEnvironment:
-    """The variables that a manifest declares for a container, and their rewriting for this machine.
+    """The variables that a manifest declares for a container, with the data to rewrite them for this machine.
 
-    `raw` has the values after the expansion of references.
+    `raw` contains the values in which references such as ``$(NAME)`` are already expanded.
     """
 
     raw: Mapping[str, str]
@@ -54,7 +54,8 @@ def expand_references(value: str, variables: Mapping[str, str], what: str = "a v
     """Replace ``$(NAME)`` if the variable exists, and keep other references unchanged.
 
     Raises:
-        ContainerConfigError: If the result is longer than a program can receive. The message contains `what`.
+        ContainerConfigError: If the result is longer than a program can receive. The message begins
+            with `what`, a name of the value.
     """
     references = _REFERENCE.finditer(value)
     growth = sum(len(_expand_reference(each, variables)) - len(each[0]) for each in references)
@@ -131,7 +132,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "spec.serviceAccountName": "default",
     **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), LOOPBACK),
 }
-"""The supported values of ``fieldPath``, each with the text for a pod in which that field is not set."""
+"""The supported values of ``fieldPath``, each with the text to use if the pod does not set that field."""
 
 
 def _compute_resource(reference: Manifest, pod: Manifest, container: Manifest, machine: HostInfo) -> str:
@@ -160,6 +161,6 @@ def get_memory_limit(container: Manifest) -> int | None:
 
 
 def build_command(container: Manifest, environment: DeclaredEnvironment) -> Sequence[str]:
-    """Return the command and arguments of a container; empty if only the image would define them."""
+    """Return the command and arguments in the manifest of a container; empty if it sets neither."""
     words = get_texts(container, "command") + get_texts(container, "args")
     return environment.names.rewrite_torchrun_options([environment.expand_argument(each) for each in words])

@@ -35,9 +35,10 @@ _NO_IMAGE: Final = (
 def build_launch(
     pod: Manifest, directory: str, tmpdir: str, options: EmbeddedOptions, machine: HostInfo
 ) -> Manifest:
-    """Return the launch file of a bound pod, the configuration of its shim.
+    """Return the content of the launch file of a pod that is bound to a node: the configuration of its shim.
 
-    A container whose manifest is invalid has a waiting reason and a message instead of a program.
+    For a container that cannot start, the file has the reason and the message of its waiting state instead of
+    a program.
     """
     metadata, spec = get_mapping(pod, "metadata"), get_mapping(pod, "spec")
     name, namespace, uid = (get_text(metadata, key) for key in ("name", "namespace", "uid"))

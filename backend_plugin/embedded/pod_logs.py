@@ -25,16 +25,17 @@ _TIME: Final = TEXT_AT - len(" stdout F ")
 _NAME: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.log")
 _LAST: Final = 10**9
 _LINE: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(out|err) [FP] ")
-"""A line that a shim wrote. Other lines were added by a program, and are returned unchanged."""
+"""Matches the beginning of a line that a shim wrote. Other lines come from a program that wrote to the log
+file; they are returned unchanged."""
 _MAX_PARTS: Final = 1 << 12
 _Segment: TypeAlias = tuple[int, int]
-"""The numbers of a container run and of a file of its log."""
+"""The number of a container run, and the number of one file of the log of that run."""
 _UNKNOWN: Final[_Segment] = (-1, 0)
 _CLOSED: Final = -1
 
 
 class ContainerLog:
-    """The log lines of a container, across its runs. It starts at the requested run.
+    """Reads the log lines of a container, from the requested run of the container to the last one.
 
     A run is one start of the container, numbered from 0. Its log consists of numbered segment files.
     """
@@ -135,9 +136,9 @@ class ContainerLog:
 async def read_lines(
     directory: "PodDirectory", pod: "PodRecord | None", request: LogRequest
 ) -> AsyncIterator[LogLine]:
-    """Yield the requested lines. With `follow`, continue until the container has ended and cannot restart.
+    """Yield the requested log lines. `pod` is None if the pod does not run.
 
-    `pod` is None if the pod does not run.
+    If `request.follow` is true, continue until the container has ended and cannot restart.
     """
     log = ContainerLog(directory.path / layout.LOGS / request.container, request.tail)
     changed = asyncio.Event()

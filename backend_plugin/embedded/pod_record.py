@@ -1,4 +1,4 @@
-"""The kubelet's record of a pod: commands to the shim of the pod, and the readers that follow its logs."""
+"""The kubelet's record of a pod: sends commands to the shim of the pod, and wakes the readers of its logs."""
 
 import asyncio
 import contextlib
@@ -46,19 +46,19 @@ class PodRecord:
 
     @property
     def job(self) -> tuple[str, str, str]:
-        """The namespace, name and owner uid of the job. The uid distinguishes jobs with the same name."""
+        """The namespace, name and uid of the pod's job. The uid distinguishes jobs with the same name."""
         name = get_label(self.manifest, self._operator.dialect.labels.job_name)
         return get_key(self.manifest).namespace, name, get_owner_uid(self.manifest)
 
     @property
     def is_leader(self) -> bool:
-        """True if this is the leader of its job, for which other pods may wait."""
+        """True if this pod is the leader of its job, for which other pods may wait."""
         role = get_label(self.manifest, self._operator.dialect.labels.role).lower()
         return bool(role) and role == self._operator.leader
 
     @property
     def is_gate_open(self) -> bool:
-        """True if this leader of a job is ready or has succeeded, so that the waiting pods may start."""
+        """True if this leader pod of a job is ready or has succeeded, so that the waiting pods may start."""
         if not self.is_leader or self.last is None or self.is_silent:
             return False
         return self.last.is_ready or pod_status.compute_phase(self.last) == "Succeeded"
@@ -112,10 +112,10 @@ class PodRecord:
             each.set()
 
     async def wait_for_change(self, changed: asyncio.Event) -> bool:
-        """Wait until the logs or the state change; return False if the pod has ended.
+        """Wait until the logs or the state of the pod change; return False if the pod has ended.
 
-        `changed` is the event of one log reader. The first call with it does not wait, because lines
-        before this call did not set the event.
+        `changed` is the event of one log reader. The first call for a reader does not wait, because lines
+        that were written before did not set the event.
         """
         if self.is_ended.is_set():
             return False
@@ -128,7 +128,7 @@ class PodRecord:
         return True
 
     def stop_waiting(self, changed: asyncio.Event) -> None:
-        """Remove the log reader with the event `changed`."""
+        """Do not wake the log reader with the event `changed` any more."""
         if changed in self.followers:
             self.followers.remove(changed)
             if not self.followers:

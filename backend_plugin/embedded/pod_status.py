@@ -13,7 +13,7 @@ from backend_plugin.embedded.pod_addresses import LOOPBACK
 from backend_plugin.embedded.shim.lifecycle import APP, INIT, SIDECAR, format_node_lost
 
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
-"""Seconds since 1970. Times after the year 9999 cannot be formatted."""
+"""A time in seconds since 1970, at most the end of the year 9999: later times cannot be formatted."""
 
 
 class TerminatedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class TerminatedState(msgspec.Struct, frozen=True, kw_only=True):
     finished: Moment
 
     def as_json(self) -> Manifest:
-        """Return the `ContainerStateTerminated`."""
+        """Return this end of a run as the Kubernetes object `ContainerStateTerminated`."""
         message = {"message": self.message} if self.message else {}
         return {
             "exitCode": self.exit_code,
@@ -38,7 +38,7 @@ class TerminatedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a container."""
+    """The state of a container, as the shim of its pod writes it."""
 
     kind: str
     done: bool = False
@@ -46,14 +46,14 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[str, str] | None = None
     running_since: Moment | None = None
     ended: TerminatedState | None = None
-    """The last run that has ended."""
+    """The end of the last run that has ended; None if no run has ended."""
     previous: TerminatedState | None = None
-    """The run before `ended`."""
+    """The end of the run before the run that `ended` describes."""
     restarts: int = 0
 
     @property
     def is_running(self) -> bool:
-        """True if the container runs. It has no probes, so it is also ready."""
+        """True if the container runs. It is then also ready, because probes are not emulated."""
         return self.running_since is not None
 
     @property
@@ -72,7 +72,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
 
     since: Moment
     final: bool = False
-    """True if no process remains and none will be started."""
+    """True if no process of the pod remains and none will be started."""
     reason: str = ""
     message: str = ""
     containers: dict[str, ContainerState]
@@ -85,7 +85,10 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_lost_state(pod: Manifest, state: PodState | None, now: float) -> PodState:
-    """Return the final state of a pod whose shim ended too early: running containers have an unknown end."""
+    """Return the final state of a lost pod; for running containers, the reason is `ContainerStatusUnknown`.
+
+    A pod is lost if its shim ended before its containers. `state` is the last state that the shim wrote.
+    """
     containers = state.containers if state else {}
     return PodState(
         since=state.since if state else now,
@@ -110,7 +113,7 @@ def _with_unknown_end(state: ContainerState, now: float) -> ContainerState:
 
 
 def compute_phase(state: PodState) -> str:
-    """Return the phase; Pending until all init containers succeeded and all containers started."""
+    """Return the pod's phase: Pending until all init containers succeeded and all app containers started."""
     apps = [each for each in state.containers.values() if each.kind == APP]
     if state.final and apps and not state.reason and all(each.has_succeeded for each in apps):
         return "Succeeded"

@@ -15,7 +15,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 class UnreadableTemplates(BackendError):
-    """A PodTemplate file cannot be read, or contains a value that is no object. The message has details."""
+    """A PodTemplate file cannot be read, or contains a value that is not a mapping; see the message."""
 
 
 def read_templates(place: Path | None) -> Sequence[Manifest]:

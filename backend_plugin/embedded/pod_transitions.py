@@ -34,9 +34,9 @@ _NOT_THE_KUBELETS: Final = ("PodScheduled", "DisruptionTarget")
 
 
 def prepare_pod(pod: Manifest, port: int) -> Manifest:
-    """Return a new pod with its job's reserved port as annotation, and without an assignment of GPUs.
+    """Return a new pod with the annotation for its job's reserved port, and without GPU indices.
 
-    A `nodeName` in the manifest becomes a node selector, so that the scheduler still places the pod.
+    A `nodeName` in the manifest becomes a node selector, so that the scheduler still binds the pod.
     """
     annotations = get_text_map(pod, "metadata", "annotations")
     others = {key: value for key, value in annotations.items() if key != GPU_INDICES}
@@ -49,7 +49,7 @@ def prepare_pod(pod: Manifest, port: int) -> Manifest:
 
 
 def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
-    """Return the pod as bound to a node."""
+    """Return a copy of the pod that is bound to the node and the GPUs in `binding`."""
     bound = with_section(pod, "spec", nodeName=binding.node)
     if binding.gpus is not None:
         bound = with_annotations(bound, {GPU_INDICES: ",".join(map(str, binding.gpus))})
@@ -57,12 +57,12 @@ def bind(pod: Manifest, binding: Binding, now: datetime) -> Manifest:
 
 
 def mark_unschedulable(pod: Manifest, why: Unschedulable, now: datetime) -> Manifest:
-    """Return the pod with the reason why it cannot be scheduled."""
+    """Return the pod with the reason why it cannot be scheduled, in the condition `PodScheduled`."""
     return with_condition(pod, "PodScheduled", "False", now, reason=why.reason, message=why.message)
 
 
 def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod with a deletion timestamp, according to its grace period."""
+    """Return the pod with a deletion timestamp: `now` plus the grace period of the pod."""
     grace = get_int(pod, "spec", "terminationGracePeriodSeconds") or 0
     return with_metadata(
         pod,
@@ -72,7 +72,7 @@ def mark_terminating(pod: Manifest, now: datetime) -> Manifest:
 
 
 def mark_removed(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod as ended and deleted. The finalizer `TRACKING` keeps its object in the store."""
+    """Return the pod as ended and terminating. Its finalizer `TRACKING` keeps the object in the store."""
     gone = pod if is_ended(pod) else with_section(pod, "status", phase="Failed")
     if is_terminating(pod):
         return gone
@@ -86,18 +86,18 @@ def without_tracking(pod: Manifest) -> Manifest:
 
 
 def mark_evicted(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod with the condition of an eviction, because its node is drained."""
+    """Return the pod with the condition `DisruptionTarget` of an eviction, because its node is drained."""
     reason, message = "EvictionByEvictionAPI", "Eviction API: evicting"
     return with_condition(pod, "DisruptionTarget", "True", now, reason=reason, message=message)
 
 
 def mark_unready(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod as not ready, because its node is unreachable."""
+    """Return a copy of the pod that is not ready, because its node is unreachable."""
     return with_condition(pod, "Ready", "False", now, reason="NodeNotReady")
 
 
 def mark_node_lost(pod: Manifest, now: datetime) -> Manifest:
-    """Return the pod as failed, because its node was unreachable for too long."""
+    """Return a copy of the pod that has failed, because its node was unreachable for too long."""
     reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
     return with_section(
         with_condition(pod, "DisruptionTarget", "True", now, reason=reason, message=message),
@@ -109,7 +109,7 @@ def mark_node_lost(pod: Manifest, now: datetime) -> Manifest:
 
 
 def merge_status(pod: Manifest, status: Manifest) -> Manifest:
-    """Return the pod with the status from the kubelet. Conditions of other components are kept."""
+    """Return the pod with the status from the kubelet. Conditions that other components wrote are kept."""
     stored = get_mappings(pod, "status", "conditions")
     kept = [each for each in stored if each.get("type") in _NOT_THE_KUBELETS]
     conditions = merge_conditions(get_mappings(status, "conditions"), kept)

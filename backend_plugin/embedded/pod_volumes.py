@@ -15,7 +15,7 @@ _FAILED: Final = 'MountVolume.SetUp failed for volume "{volume}" : {why}'
 
 
 class ContainerConfigError(Exception):
-    """A container cannot be created from its manifest; the kubelet's `CreateContainerConfigError`."""
+    """A container cannot be created from its manifest: the kubelet reports `CreateContainerConfigError`."""
 
 
 def find_volume_error(pod: Manifest) -> str:
@@ -43,9 +43,10 @@ def _find_rejection(volume: Manifest) -> str:
 
 
 def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
-    """Return an error message if `manifest` requires a ConfigMap or Secret, which never exists; else empty.
+    """Return an error message if `manifest` requires a ConfigMap or Secret; else empty.
 
-    The names of the checked fields are ``configMap`` and ``secret``, followed by `suffix`, such as ``Ref``.
+    An embedded cluster has neither. The names of the checked fields are ``configMap`` and ``secret``,
+    followed by `suffix`, such as ``Ref``.
     """
     for kind in ("configMap", "secret"):
         source = get_mapping(manifest, kind + suffix)
@@ -56,14 +57,14 @@ def find_missing_source(manifest: Manifest, suffix: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class MountPaths:
-    """The directories of this machine for paths of a container."""
+    """Maps paths in a container, such as mount paths, to directories of this machine."""
 
     directories: Mapping[str, str]
     pattern: re.Pattern[str]
 
     @classmethod
     def from_directories(cls, directories: Mapping[str, str]) -> "MountPaths":
-        """Build an instance from directories by container path. Of nested paths, the longest one applies."""
+        """Build an instance from directories by container path. The longest matching path applies."""
         ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
         # A match starts at the beginning of a path or after the `://` of a URL, and ends at the end of a
         # name. The slash comes first in the pattern, because the search for it is fast.

@@ -43,7 +43,7 @@ class PodController:
         self._starting = asyncio.Semaphore(1)
         self._loop = asyncio.get_running_loop()
         self._reports: dict[tuple[str, str], Callable[[], None]] = {}
-        """The functions that process the reports of the kubelet, by uid and kind, oldest first."""
+        """The functions that process reports of the kubelet, by pod uid and kind of report, oldest first."""
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -57,7 +57,7 @@ class PodController:
         return self._store.create(admission.admit_pod(pod_transitions.prepare_pod(manifest, port)))
 
     def apply_decision(self, decision: Binding | Unschedulable) -> None:
-        """Bind a pending pod to a node and start it, or store the reason why it cannot be scheduled."""
+        """Bind a pod to a node and start it, or store why it is unschedulable, as the scheduler decided."""
         pod = self._store.get_by_uid(decision.uid)
         if pod is None or get_node_name(pod):
             return
@@ -107,7 +107,7 @@ class PodController:
         self.delete(self._store.update(pod_transitions.mark_evicted(pod, self._clock())))
 
     def remove(self, pod: Manifest) -> None:
-        """Remove a pod and its files. With the finalizer `TRACKING`, only mark it as ended and deleted."""
+        """Remove a pod and its files. Only mark a pod with the finalizer `TRACKING` as ended and deleted."""
         if is_tracked(pod):
             self._store.update(pod_transitions.mark_removed(pod, self._clock()))
             return

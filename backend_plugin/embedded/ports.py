@@ -64,7 +64,7 @@ def is_free(port: int) -> bool:
 
 
 _LIMIT_IF_INFINITE: Final = 1 << 20
-"""The limit to set if the hard limit is infinite: macOS rejects an infinite soft limit."""
+"""The soft limit on open files if the hard limit is infinite: macOS rejects an infinite soft limit."""
 
 
 def raise_open_file_limit() -> None:

@@ -12,18 +12,18 @@ GPU: Final = "nvidia.com/gpu"
 PODS: Final = "pods"
 
 Amounts: TypeAlias = Mapping[str, int]
-"""Amounts by resource, in billionths, the smallest unit of Kubernetes."""
+"""The amount of each resource, in billionths, the smallest unit of a quantity in Kubernetes."""
 
 ONE: Final = 10**9
 
 
 def parse_amounts(quantities: Manifest) -> Amounts:
-    """Parse quantities by resource, such as ``500m``, to integers (see `Amounts`). Omit invalid ones."""
+    """Parse quantities by resource, such as ``500m``, to integers; see `Amounts`. Omit invalid quantities."""
     return _get_numbers(parse_quantities(quantities))
 
 
 def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
-    """Parse quantities by resource, such as ``500m``. Omit invalid ones."""
+    """Parse the quantity of each resource, such as ``500m``. Omit invalid quantities."""
     found = {}
     for resource, quantity in quantities.items():
         with suppress(InvalidQuantity):  # For the doctor, which also reads other clusters.
@@ -32,7 +32,7 @@ def parse_quantities(quantities: Manifest) -> pod_requests.Amounts:
 
 
 def compute_requests(spec: Manifest) -> Amounts:
-    """Return the resource requests of a pod, with one unit of the node's resource `pods`."""
+    """Return the resource requests of a pod, plus 1 of the resource `pods`, which limits a node's pods."""
     return {**_get_numbers(pod_requests.compute_pod_requests(spec)), PODS: ONE}
 
 

@@ -1,4 +1,4 @@
-"""The scheduling loop, which runs `scheduling_cycle` when resources may be free."""
+"""The scheduling loop, which runs `scheduling_cycle` when free resources or pending pods may exist."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from backend_plugin.shell.cluster import ClusterUnavailable
 
 
 class Scheduler:
-    """Schedules all pending pods, in one pass for all changes that arrive together."""
+    """Schedules all pending pods, in one scheduling pass for all changes that arrive together."""
 
     def __init__(self, store: Store, decide: Callable[[Binding | Unschedulable], None]) -> None:
         self._store = store
@@ -26,12 +26,12 @@ class Scheduler:
         self._armed: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Start the first pass. From now on, `on_change` must receive every change."""
+        """Start a scheduling pass. After the first call, `on_change` must receive every store change."""
         if self._armed is None:
             self._armed = self._loop.call_soon(self._run_cycle)
 
     def on_change(self, change: ObjectChange) -> None:
-        """Start a pass after a change of a node, or if a pod is created, has ended or is deleted."""
+        """Start a scheduling pass if a node has changed, or if a pod was created, ended or was deleted."""
         old, new, kind = change.old, change.new, change.key.kind
         is_pod_change = kind == "Pod" and (old is None or new is None or is_ended(old) != is_ended(new))
         if kind == "Node" or is_pod_change:

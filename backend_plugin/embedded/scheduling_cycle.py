@@ -21,7 +21,7 @@ from backend_plugin.embedded.resources import (
 
 CORDON: Final = Taint(key="node.kubernetes.io/unschedulable")
 GPU_INDICES: Final = "kfpytorch.flyte.org/gpus"
-"""The annotation with the GPUs of a node or pod, as indices on this machine: ``0,1``."""
+"""The annotation with the GPUs of a node or pod, as indices on this machine, such as ``0,1``."""
 
 _NO_USE: Final = "Preemption is not helpful for scheduling"
 _NO_VICTIM: Final = "No preemption victims found for incoming pod"
@@ -39,7 +39,7 @@ class NodeInfo:
     taints: Sequence[Taint] = ()
     schedulable: bool = True
     gpus: Sequence[int] = ()
-    """GPU indices on this machine."""
+    """The indices of the node's GPUs on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class PodInfo:
     node: str = ""
     """The node that the pod is bound to; empty before it is bound."""
     gpus: Sequence[int] = ()
-    """The GPUs that the pod was assigned."""
+    """The indices of the GPUs that are assigned to the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Binding:
     uid: str
     node: str
     gpus: Sequence[int] | None = None
-    """The assigned GPUs; None if the node has no GPUs."""
+    """The indices of the assigned GPUs; None if the node has no GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,10 @@ def compute_gpu_slices(pod: Manifest) -> Mapping[str, Sequence[int]]:
 def schedule_pods(
     pods: Iterable[PodInfo], bound: Iterable[PodInfo], nodes: Sequence[NodeInfo]
 ) -> Iterator[Binding | Unschedulable]:
-    """Yield a decision for each pod in `pods`, the highest priority first. Pods in `bound` use resources."""
+    """Yield a decision for each pod in `pods`, the highest priority first.
+
+    The pods in `bound` already use resources of the nodes.
+    """
     states = [_NodeState(node) for node in nodes]
     by_name = {state.node.name: state for state in states}
     for pod in bound:
@@ -203,7 +206,8 @@ class _NodeState:
     def compute_score(self, pod: PodInfo) -> tuple[float, float]:
         """Return the score of this node for a pod (the highest wins).
 
-        The first value is the mean share of resources that remain free; the second is minus the pod count.
+        The first value is the mean share of resources that remain free; the second is the number of pods on
+        the node, as a negative number.
         """
         has, needed = self.node.allocatable, pod.requests
         free = [1 - (self.used[each] + needed.get(each, 0)) / has[each] for each in _SCORED if has.get(each)]

@@ -46,7 +46,7 @@ class ShimHandle:
 
 
 def start_shim(directory: PodDirectory, lock: int, server_pipe: int) -> ShimHandle:
-    """Start the shim of a pod. It inherits the descriptor `lock`.
+    """Start the shim of a pod. The shim inherits `lock`, the descriptor of the lock of the directory.
 
     The shim ends when the pipe `server_pipe` closes; -1 stands for no such pipe.
     """

@@ -11,7 +11,7 @@ from backend_plugin.embedded.shim import files
 from backend_plugin.shell import server_file
 
 MARKER: Final = "kfpytorch-state"
-"""The marker file. Files in a directory without it are neither changed nor removed."""
+"""The name of the marker file. In a directory without this file, no existing file is changed or removed."""
 _TEXT: Final = b"The embedded cluster of kfpytorch keeps its state here, and removes what it has put here.\n"
 _HARMLESS: Final = frozenset({"lost+found", "runs", "signing.keys"})
 """Names that a new state directory may contain: `lost+found` of a file system, logs of local runs, and the
@@ -20,7 +20,7 @@ key of a server with a Kubernetes cluster."""
 USABLE: Final = (
     "check that this user may write there and that the disk has space, or use another state directory"
 )
-"""The remedy for a directory that cannot be used."""
+"""The advice in the error message about a state directory that cannot be used."""
 
 
 class StateUnusable(BackendError):
@@ -33,7 +33,7 @@ def acquire_lock(directory: Path) -> TextIO:
     A new directory has mode 0700; the mode of an existing one does not change.
 
     Raises:
-        StateUnusable: If another process holds the lock (the message contains its id), if the directory
+        StateUnusable: If another process holds the lock (the message contains the pid), if the directory
             cannot be created, or if it has no `MARKER`, but files of other programs.
     """
     try:
@@ -79,7 +79,7 @@ def find_holder(directory: Path) -> str:
 
 
 def find_foreign_files(directory: Path) -> str:
-    """Return an error message if a directory without `MARKER` has foreign files; else empty."""
+    """Return an error message if a directory without `MARKER` has files of other programs; else empty."""
     try:
         names = {path.name for path in directory.iterdir()}
     except FileNotFoundError:

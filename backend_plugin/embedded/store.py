@@ -57,9 +57,9 @@ class ObjectChange:
 
     key: Key
     old: Manifest | None
-    """None if the object was created."""
+    """The object before the change; None if the object was created."""
     new: Manifest | None
-    """None if the object was deleted."""
+    """The object after the change; None if the object was deleted."""
 
     @property
     def manifest(self) -> Manifest:
@@ -72,7 +72,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """Return the current time."""
+    """Return the current time in UTC."""
     return datetime.now(timezone.utc)
 
 
@@ -100,7 +100,7 @@ class Store:
         """Open the store in `directory`, and create the directory if it does not exist.
 
         Raises:
-            StateUnusable: If another server uses the directory, or if it cannot be read.
+            StateUnusable: If another server uses the directory, or if its files cannot be read or written.
         """
         with ExitStack() as undo:
             lock = undo.enter_context(acquire_lock(directory))
@@ -121,7 +121,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the files and release the directory."""
+        """Close the files of the store and release the lock of its directory."""
         self._watchers.clear()
         self._file.close()
         self._lock.close()
@@ -225,7 +225,7 @@ class Store:
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every change from now on, in order.
 
-        A change that a watcher makes is delivered after the current one.
+        A change that a watcher itself makes is delivered after the current change.
 
         Returns:
             A function that removes the watcher.

@@ -18,8 +18,8 @@ class Retry:
 
 FAILED: Final = Retry()
 KeyProcessor: TypeAlias = Callable[[Key], "datetime | Retry | None"]
-"""A function that processes a key. It returns the time of its next call,
-`FAILED` for a retry after a delay, or None if no call is needed."""
+"""A function that processes a key. It returns the time at which to process the key again,
+`FAILED` for a retry after a delay, or None if no further call is needed."""
 
 
 class WorkQueue:
@@ -92,13 +92,13 @@ def compute_retry_delay(failures: int) -> float:
 
 
 class KeyedTasks:
-    """Runs the coroutines of each key in order."""
+    """Runs the coroutines that are added with the same key one after another."""
 
     def __init__(self) -> None:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, what: Callable[[], Awaitable[None]]) -> None:
-        """Call `what` and await its coroutine after the earlier ones of `key`, even if one of them failed."""
+        """Call and await `what` after the earlier coroutines of `key` ended, even if one of them failed."""
         task = asyncio.get_running_loop().create_task(_run_after(self._last.get(key), what))
         self._last[key] = task
         task.add_done_callback(lambda ended: self._on_task_done(key, ended))

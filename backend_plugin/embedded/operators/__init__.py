@@ -1,1 +1,1 @@
-"""The operators that the embedded cluster emulates: one folder for each, and a table of them."""
+"""The operators that the embedded cluster emulates: a folder for each operator, and a table of operators."""

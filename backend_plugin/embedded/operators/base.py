@@ -20,7 +20,7 @@ class OwnerJob:
     uid: str
 
     def build_object(self, kind: str, name: str, spec: Manifest, **metadata: JsonValue) -> Manifest:
-        """Return a core/v1 object of this kind that the job owns. `metadata` are additional fields."""
+        """Return a core/v1 object of this kind that the job owns. `metadata` are other metadata fields."""
         owner: Manifest = {
             **self.dialect.resource.type_meta,
             "name": self.name,
@@ -34,7 +34,7 @@ class OwnerJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """A job and its objects as stored at one moment."""
+    """A job and its objects, as the store contains them at the time `now`."""
 
     job: Manifest
     pods: Sequence[Manifest]
@@ -46,7 +46,7 @@ class JobSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a pod or a service. `admission.admit_pod` may reject the pod."""
+    """The action to create a pod or a service. `admission.admit_pod` may reject the pod."""
 
     manifest: Manifest
 
@@ -58,7 +58,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a pod, a service, or the job and in the background all objects that it owns.
+    """The action to delete a pod, a service, or the job with all objects that the job owns.
 
     A pod loses its finalizer `objects.TRACKING` and is deleted with its own grace period.
     """
@@ -68,7 +68,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Remove the finalizer `objects.TRACKING` of a pod, so that the pod can be removed."""
+    """The action to remove the finalizer `objects.TRACKING` of a pod, so that the pod can be removed."""
 
     key: Key
 
@@ -91,7 +91,7 @@ class ReconcileResult:
     events: tuple[Manifest, ...] = ()
     """The bodies of core/v1 Events of the job, as `EventRecorder.record` requires them."""
     wake_at: datetime | None = None
-    """The time of the next pass if no object changes before."""
+    """The time of the next reconcile pass, if no object changes before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,26 +101,27 @@ class OperatorEmulation:
     dialect: Dialect
     """The kind of its jobs, as `core.dialects` describes it."""
     admit: Callable[[Manifest, Manifest | None], Manifest]
-    """Return a new job in its stored form: with defaults, but without the uid, version and times.
+    """Return a new job with the defaults of the API server. The store adds the uid, version and times.
 
     The second parameter is the stored prerequisite, the object that the job requires, such as a
     TrainingRuntime; None if there is none. Raises `RequestRejected` if the embedded cluster does not support
     the job, or if the prerequisite is missing.
     """
     reconcile: Callable[[JobSnapshot], ReconcileResult]
-    """Return the actions, events and status that follow from the stored objects."""
+    """Return the actions, events and status that follow from the stored objects of a job."""
     build_action_event: Callable[[JobSnapshot, Action, str | None], Manifest | None]
     """Return the event that the operator reports about an action; None if it reports none.
 
     The third parameter is the message of the rejection; None if the action was executed.
     """
     admit_prerequisite: Callable[[Manifest], Manifest] | None = None
-    """Return a new prerequisite in its stored form; None if its jobs have no prerequisites.
+    """Return a new prerequisite with the defaults of the API server; see `admit`.
 
-    Raises `RequestRejected` if the embedded cluster does not support the prerequisite.
+    The field is None if the jobs of the operator have no prerequisites. Raises `RequestRejected` if the
+    embedded cluster does not support the prerequisite.
     """
     find_prerequisite: Callable[[Manifest], Key] | None = None
-    """Return the key of the prerequisite of a job; None if its jobs have no prerequisites."""
+    """Return the key of the prerequisite of a job. The field is None if jobs have no prerequisites."""
     host_suffix: str = ""
     """A regular expression for the part of a pod's host name after the name of its job.
 

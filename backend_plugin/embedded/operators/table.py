@@ -1,6 +1,6 @@
 """The table of all emulated operators, and the admission of new jobs and their related objects.
 
-No other module imports the operators. To add one, add a folder next to this module and a row here.
+No other module imports the operators. To add an operator, add a folder next to this module and a row here.
 """
 
 from collections.abc import Callable, Mapping

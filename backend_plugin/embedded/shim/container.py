@@ -30,7 +30,7 @@ class ContainerRun:
         self.spec = spec
         self.began = time.time()
         self.status: int | None = None
-        """The wait status of the first process."""
+        """The wait status of the first process, from `os.waitpid`; None until this process has ended."""
         self.out_of_memory = False
         self._is_sigterm_sent = False
         self.pid = 0
@@ -62,7 +62,7 @@ class ContainerRun:
             os.close(write_err)
 
     def read_output(self, fd: int) -> int:
-        """Write available output to the log.
+        """Write the available output of the stream `fd` to the log.
 
         Return the number of bytes; 0 at the end of the stream, -1 if no output is available now.
         """
@@ -75,12 +75,12 @@ class ContainerRun:
         return len(data)
 
     def close_stream(self, fd: int) -> None:
-        """Close a stream that ended before the container."""
+        """Close an output stream that ended before the container did."""
         del self.streams[fd]
         os.close(fd)
 
     def terminate(self) -> None:
-        """Send SIGTERM to the first process, once."""
+        """Send SIGTERM to the first process, unless it has ended or SIGTERM was already sent."""
         if self.status is None and not self._is_sigterm_sent:
             self._is_sigterm_sent = True
             os.kill(self.pid, signal.SIGTERM)
@@ -88,7 +88,7 @@ class ContainerRun:
     def close(self) -> None:
         """Write the remaining output to the log and close the files.
 
-        At most the size of a pipe is read, because a process may hold the other end open and keep writing.
+        The amount is limited to about the size of a pipe per stream, because a process may keep writing.
         """
         for fd in self.streams:
             for _ in range(_PIPE_CHUNKS):

@@ -12,14 +12,14 @@ import stat
 REPLACED = frozenset(
     {errno.ENOENT, errno.ELOOP, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ENOTDIR, errno.ENXIO}
 )
-"""The errors for a file that is missing, too large, or replaced by another kind of file."""
+"""The error numbers for a file that is missing, too large, or replaced by another kind of file."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     """Open a regular file and return its descriptor. A new file is only accessible to its owner.
 
     Raises:
-        OSError: If the path is a link, pipe, directory or device, or as `os.open` does.
+        OSError: If the path is a link, pipe, directory or device, or if `os.open` raises it.
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -36,7 +36,7 @@ def read_regular(path: str, longest: int) -> bytes:
         longest: The maximum size in bytes.
 
     Raises:
-        OSError: As `open_regular` does, or if the file is larger.
+        OSError: If `open_regular` raises it, or if the file is larger than `longest`.
     """
     with os.fdopen(open_regular(path), "rb") as file:
         data = file.read(longest + 1)

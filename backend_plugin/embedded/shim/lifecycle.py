@@ -15,7 +15,7 @@ class RunExit:
         self.started, self.finished = started, finished
 
     def as_json(self) -> dict[str, object]:
-        """Return the fields by name."""
+        """Return the fields of the termination by name."""
         return {**vars(self)}
 
 
@@ -32,7 +32,7 @@ class RestartTimer:
         return ended if ended - self.since > self.forget else ended + self.delay
 
     def record_restart(self, ended: float, now: float) -> None:
-        """Store the time `now` of a restart, and set the next delay. The container terminated at `ended`."""
+        """Record a restart at `now` of a container that terminated at `ended`, and compute the next delay."""
         fresh = self.delay == 0 or ended - self.since > self.forget
         self.delay = self.first if fresh else min(2 * self.delay, self.most)
         self.since = now
@@ -91,12 +91,12 @@ class PodLifecycle:
 
     def __init__(self, name: str, containers: list[ContainerLifecycle]) -> None:
         self.name = name
-        """The name as the kubelet writes it: ``name_namespace(uid)``."""
+        """The name of the pod as in messages of the kubelet: ``name_namespace(uid)``."""
         self.containers = containers
         self.stopping = False
         """True if the pod is stopping: no further container starts."""
         self.wake_at: float | None = None
-        """The next time at which `select_due` returns another container, after a restart delay; else None."""
+        """The time at which the next restart delay of a container ends; None if no container waits."""
 
     @property
     def is_finished(self) -> bool:
@@ -154,7 +154,7 @@ def record_exit(container: ContainerLifecycle, end: RunExit) -> None:
 
 
 def prevent_starts(pod: PodLifecycle) -> None:
-    """Prevent further starts. A container that waits for its restart stays terminated."""
+    """Prevent further starts of containers. A container that waits for its restart stays terminated."""
     pod.stopping = True
     for each in pod.containers:
         if each.ended is not None:

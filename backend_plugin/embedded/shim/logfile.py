@@ -1,7 +1,7 @@
 """Writes the output of a container to log files with timestamps and limited size.
 
-The format is that of CRI: ``<time> stdout|stderr F|P <text>``, with P for a part of a line. `pod_logs` reads
-these files.
+The format is that of CRI: ``<time> stdout|stderr F|P <text>``. F marks a full line or its last part, P
+another part of a long line. `pod_logs` reads these files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LogFile:
         self._fd = self._open_segment(self._segment)
 
     def write(self, stream: bytes, data: bytes) -> None:
-        """Write output of ``stdout`` or ``stderr``. An incomplete line is buffered."""
+        """Write output of ``stdout`` or ``stderr`` to the log. An incomplete line is buffered."""
         data = self._rests.pop(stream, b"") + data
         *lines, rest = data.split(b"\n")
         stamp = _format_time()
@@ -71,13 +71,13 @@ class LogFile:
             self._append(b"\n".join(out) + b"\n")
 
     def close(self) -> None:
-        """Write incomplete lines and close the file."""
+        """Write the buffered incomplete lines and close the file."""
         for stream in list(self._rests):
             self.write(stream, b"\n")
         os.close(self._fd)
 
     def read_last_lines(self) -> str:
-        """Return the end of the log, at most as much as a kubelet uses as termination message."""
+        """Return the end of the log for a termination message: at most 80 lines and 2,048 bytes."""
         lines: list[bytes] = []
         for segment in range(max(0, self._segment - 1), self._segment + 1):
             lines += self._read_tail(segment)

@@ -31,7 +31,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Shim:
-    """The event loop of a shim: a `Supervisor`, and the sources of its events."""
+    """The event loop of a shim: calls a `Supervisor` after commands, output, ended processes and timeouts."""
 
     def __init__(self, directory: str, launch: dict[str, Any], wake: int) -> None:
         self._directory = directory
@@ -47,7 +47,7 @@ class Shim:
         self._supervisor = Supervisor(launch, directory, _create_tree(launch), self)
 
     def listen(self, control: int, server_pipe: int) -> None:
-        """Watch for commands, the end of children, and the end of the server, which closes `server_pipe`."""
+        """Watch for commands, ended child processes and the end of the server, which closes `server_pipe`."""
         wakeup_in, wakeup_out = os.pipe()
         os.set_blocking(wakeup_out, False)
         signal.set_wakeup_fd(wakeup_out, warn_on_full_buffer=False)
@@ -120,7 +120,7 @@ class Shim:
         self._supervisor.stop_pod(0, "NodeLost", lost)
 
     def start_reading(self, run: ContainerRun) -> None:
-        """Read the output streams of a container run when they have data."""
+        """From now on, read the output streams of a container run when they have data."""
         for fd in run.streams:
             self._add_reader(fd, partial(self._read_stream, run, fd))
 

@@ -1,7 +1,7 @@
 """Finds the processes of a pod with `psutil`: after the end of its shim, and on systems without /proc.
 
-On such a system, the container of an orphan (a process whose parent has ended) is known from an earlier scan,
-or from its environment variable `layout.MARK`.
+Without /proc, the container of an orphan (a process whose parent has ended) is determined from an earlier
+scan, or from the environment variable `layout.MARK` of the orphan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PortableTree(ProcessTree):
         self._owners: dict[psutil.Process, str] = {}
 
     def map_members(self, main_pids: dict[int, str], names: list[str]) -> dict[int, str]:
-        """Return the container of each live process by pid; see `ProcessTree.map_members`."""
+        """Return the container name of each live process of the pod by pid; see `ProcessTree.map_members`."""
         owners = {each: owner for each, owner in self._owners.items() if _is_alive(each)}
         for child in psutil.Process(os.getpid()).children():
             owners[child] = main_pids.get(child.pid) or self.find_owner(child.pid, names)
@@ -49,14 +49,15 @@ class PortableTree(ProcessTree):
         return dict(self._known)
 
     def measure_memory(self, pids: list[int], limit: int) -> int:  # noqa: ARG002 - there is only one measure.
-        """Return the unique memory of the processes, in bytes. `limit` has no effect."""
+        """Return the memory in bytes that the processes do not share with others. `limit` has no effect."""
         return sum(map(_measure_process, pids))
 
 
 def kill_leftovers(uids: Collection[str]) -> None:
     """Kill the remaining processes of pods whose shims have ended, with their descendants.
 
-    The environment variable `layout.MARK` identifies them. The scan is repeated, because a process may fork.
+    The environment variable `layout.MARK` identifies the processes of a pod. The scan is repeated, because a
+    process may fork during the scan.
     """
     for _ in range(_TRIES):
         found = set(_find_pod_processes(uids))

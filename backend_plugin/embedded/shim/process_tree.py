@@ -8,22 +8,22 @@ from backend_plugin.embedded.shim.layout import MARK
 
 
 class ProcessTree:
-    """The descendants of this process and their containers.
+    """Finds the descendants of this process, the shim of a pod, and the container of each descendant.
 
     The kernel makes this process the parent of orphans: processes whose parent has ended. If only one
-    container runs, an orphan belongs to it. Otherwise, its container is known from the last scan, or from its
-    environment variable `layout.MARK`.
+    container runs, an orphan belongs to that container. Otherwise, the container of an orphan is determined
+    from the last scan, or from the environment variable `layout.MARK` of the orphan.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
 
     def map_members(self, main_pids: dict[int, str], names: list[str]) -> dict[int, str]:
-        """Return the container of each live process by pid.
+        """Return the container name of each live process of the pod, by pid.
 
         Args:
-            main_pids: The containers by the pid of their live first process.
-            names: The names of the containers that run, or that may have remaining processes.
+            main_pids: The name of each running container, by the pid of its first process.
+            names: The names of all containers that may have processes, even if the first process has ended.
         """
         found: dict[int, str] = {}
         for pid in _list_children(os.getpid()):
@@ -37,7 +37,7 @@ class ProcessTree:
         return found
 
     def find_owner(self, pid: int, names: list[str]) -> str:
-        """Return the container of a process whose parent has ended; empty if it is unknown."""
+        """Return the container name of a process whose parent has ended; empty if it is unknown."""
         if len(names) == 1:
             return names[0]
         return self._known.get(pid) or _read_container(pid)
@@ -45,8 +45,8 @@ class ProcessTree:
     def measure_memory(self, pids: list[int], limit: int) -> int:
         """Return the memory of the processes in bytes.
 
-        A fast estimate counts shared pages once for each process. If the estimate exceeds `limit`, the result
-        counts them once.
+        A fast estimate counts a shared page once for each process. If this estimate exceeds `limit`, a slower
+        measurement counts each shared page only once.
         """
         cheap = sum(_sum_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
         if cheap <= limit:
@@ -64,7 +64,7 @@ def _read_container(pid: int) -> str:
 
 
 def send_signal(pids: list[int], number: int) -> list[int]:
-    """Send a signal to the processes that exist and accept it. Return their pids."""
+    """Send a signal to the processes. Return the pids of those that exist and accept the signal."""
     sent = []
     for pid in pids:
         try:

@@ -31,7 +31,7 @@ class CannotStart(Exception):
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, if the kernel supports it."""
+    """Make this process the parent of descendants whose parent has ended, if the kernel supports it."""
     if _LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -40,9 +40,9 @@ def start_program(spec: dict[str, Any], cwd: str, streams: tuple[int, int]) -> i
     """Start the program of a container in a new session, and return its pid.
 
     Args:
-        spec: The container in the launch file.
+        spec: The description of the container in the launch file.
         cwd: The working directory.
-        streams: The descriptors for its output and errors.
+        streams: The file descriptors for the standard output and error of the program.
 
     Raises:
         CannotStart: If the program could not be executed.

@@ -39,7 +39,7 @@ class Supervisor:
         self.launch = launch
         self.since = time.time()
         self.reason = self.message = ""
-        """The reason and message of a termination of the whole pod, if any."""
+        """The reason and the message if the whole pod was stopped, for example because of its deadline."""
         self.changed = True
         """True if the result of `as_json` has changed since its last call."""
         self.is_over = False
@@ -112,7 +112,7 @@ class Supervisor:
         self.stop_pod(self.launch["grace"], "DeadlineExceeded", _TOO_LONG)
 
     def reap_children(self) -> None:
-        """Reap all ended children, and record the exit status of the first process of each container."""
+        """Reap all ended child processes, and store the wait status of the first process of a container."""
         owners = {run.pid: run for run in self.runs.values()}
         while True:
             try:

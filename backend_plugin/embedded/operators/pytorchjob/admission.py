@@ -34,7 +34,8 @@ _NEWER: Final[Mapping[str, frozenset[str]]] = {
     "PodSpec": frozenset({"hostnameOverride", "resources"}),
     "VolumeProjection": frozenset({"podCertificate"}),
 }
-"""Fields of `core.pod_schema` that the CRD does not contain. The API server drops them without an error."""
+"""The fields, by type, of `core.pod_schema` that the CRD of PyTorchJob does not contain. The API server drops
+these fields without an error."""
 
 SCHEMA: Final = ResourceSchema(parts=JOB_PARTS, defaults={"RunPolicy": {"suspend": False}}, newer=_NEWER)
 
@@ -43,7 +44,7 @@ _MOST_REPLICAS: Final = 1_000
 
 
 def admit_job(manifest: Manifest, _: Manifest | None = None) -> Manifest:
-    """Return a new PyTorchJob in its stored form: with defaults, but without the uid, version and times.
+    """Return a new PyTorchJob with defaults and no unknown fields. The store adds uid, version and times.
 
     Raises:
         RequestRejected: If the job has too many replicas for one machine.

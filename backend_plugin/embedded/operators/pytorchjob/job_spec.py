@@ -1,4 +1,4 @@
-"""Reads the spec of a stored PyTorchJob with the operator's defaults, which are never stored."""
+"""Reads the spec of a stored PyTorchJob, and adds the operator's defaults, which are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ ON_FAILURE: Final = "OnFailure"
 NEVER: Final = "Never"
 EXIT_CODE: Final = "ExitCode"
 RESTARTING: Final = (ALWAYS, ON_FAILURE, EXIT_CODE)
-"""The policies that restart or recreate failed pods."""
+"""The restart policies with which failed pods are restarted or recreated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class JobSpec(OwnerJob):
     """The metadata and the spec fields of a PyTorchJob that the emulated operator uses."""
 
     roles: tuple[OperatorReplicaSpec, ...]
-    """The roles in the order of processing."""
+    """The roles in the order in which they are reconciled."""
     run_policy: Manifest
     nproc_per_node: str
     elastic: Manifest | None
@@ -114,7 +114,7 @@ def _with_port(template: Manifest) -> Manifest:
 
 
 def _read_elastic_policy(spec: Manifest, roles: Sequence[OperatorReplicaSpec]) -> Manifest | None:
-    """Return `elasticPolicy` with both bounds; None if the job has no such policy.
+    """Return `elasticPolicy` with the bounds `minReplicas` and `maxReplicas`; None if the job has no policy.
 
     A missing bound is set to the other bound; if both are missing, both are set to the number of workers.
     """

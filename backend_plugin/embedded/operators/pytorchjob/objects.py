@@ -1,4 +1,4 @@
-"""Builds the pods, the services and the events of a job as the operator does."""
+"""Builds the pods, the services and the events of a PyTorchJob as the training operator does."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -100,7 +100,7 @@ def _build_pod_spec(job: JobSpec, role: OperatorReplicaSpec, index: int) -> Mani
 
 
 def _map_ports(role: OperatorReplicaSpec) -> Mapping[str, JsonValue]:
-    """Return the ports of the training container by name. Of equal names, the last one counts."""
+    """Return the ports of the training container by name. For equal names, the last port is used."""
     containers = get_mappings(role.template, "spec", "containers")
     trainer = next((each for each in containers if each.get("name") == CONTAINER), {})
     return {get_text(port, "name"): port.get("containerPort") for port in get_mappings(trainer, "ports")}

@@ -36,7 +36,7 @@ _RETRYABLE: Final = 128
 class ReconcilePass:
     """The state of one reconcile pass, whose stages change `status`, `actions` and `events`.
 
-    With `upstream`, the pass also reproduces the bugs of training-operator 1.9.3; see `reconcile`.
+    If `upstream` is true, the pass also reproduces the bugs of training-operator 1.9.3; see `reconcile`.
     """
 
     def __init__(self, snapshot: JobSnapshot, job: JobSpec, *, upstream: bool) -> None:
@@ -93,7 +93,7 @@ def with_created_condition(job: Manifest, now: datetime) -> Manifest:
 
 
 def select_role_objects(manifests: Sequence[Manifest], role: OperatorReplicaSpec) -> list[Manifest]:
-    """Return the pods or services with the label of that role."""
+    """Return the pods or services with the label of the role."""
     return [each for each in manifests if get_label(each, objects.LABELS.role) == role.label]
 
 
@@ -176,7 +176,7 @@ def _count_role_restarts(attempt: ReconcilePass, role: OperatorReplicaSpec) -> i
 
 
 def _has_new_failure(attempt: ReconcilePass) -> bool:
-    """True if more pods have failed than the status states, and not all replicas are active.
+    """True if more pods have failed than the job's status counts, and not all replicas are active.
 
     This is the operator's rule for a `backoffLimit` of 0.
     """

@@ -1,4 +1,4 @@
-"""Runs the stages of one reconcile pass in their order. Other modules contain the rules of the stages."""
+"""Runs the stages of a reconcile pass in order. Other modules contain the rules for pods and limits."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ from backend_plugin.embedded.operators.pytorchjob.status import (
 )
 
 _CLEANED_PHASES: Final = {"None": (), "Running": ("Running", "Pending")}
-"""For each `cleanPodPolicy` except `All`: the phases of the pods that it deletes."""
+"""For each `cleanPodPolicy` except `All`: the phases of the pods to delete when the job ends."""
 
 
 def reconcile(
@@ -63,7 +63,7 @@ def _run_stages(attempt: ReconcilePass) -> bool:
 
 
 def _clean_up(attempt: ReconcilePass) -> bool:
-    """Clean up a finished job: its pods, then the job. Return True if its status is to be stored."""
+    """Delete the pods of a finished job, and an expired job. Return True if its status is to be stored."""
     phases = _CLEANED_PHASES.get(str(attempt.job.run_policy.get("cleanPodPolicy", "None")))
     _delete_pods(attempt, [pod for pod in attempt.pods if phases is None or get_phase(pod) in phases])
     if not _delete_if_expired(attempt):

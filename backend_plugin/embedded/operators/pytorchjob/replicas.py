@@ -1,4 +1,4 @@
-"""Reconciles the pods and services of the roles of a job, counts the pods, and derives the conditions."""
+"""Reconciles the pods and services of a PyTorchJob, counts the pods, and derives the job's conditions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ from backend_plugin.embedded.operators.pytorchjob.status import FAILED, RESTARTI
 
 
 def reconcile_roles(attempt: ReconcilePass) -> None:
-    """Add the actions that create and delete pods and services, and count the pods."""
+    """Add the actions that create and delete pods and services, and count the pods of each role."""
     for role in attempt.job.roles:
         restarts = attempt.status.get_count(role.name, "restarts")
         attempt.status.replicas[role.name] = {"restarts": restarts}
@@ -91,7 +91,7 @@ def _count_pod(attempt: ReconcilePass, role: OperatorReplicaSpec, pod: Manifest)
 
 
 def update_conditions(attempt: ReconcilePass) -> None:
-    """Set the conditions, times and selectors of the status from its replica counts."""
+    """Set the conditions, the times and the label selectors in the job's status from its replica counts."""
     if "startTime" not in attempt.status.times:
         attempt.status.set_start_time()
     has_master = attempt.job.find_role(MASTER) is not None
@@ -116,7 +116,7 @@ def _update_from_master(attempt: ReconcilePass, role: OperatorReplicaSpec) -> bo
 
 
 def _update_from_workers(attempt: ReconcilePass, role: OperatorReplicaSpec) -> None:
-    """Set the conditions from the pod counts of workers. One success is sufficient for an elastic job."""
+    """Set the conditions from the pod counts of workers. An elastic job needs only one success."""
     succeeded = attempt.status.get_count(role.name, "succeeded")
     whole_name = f"{attempt.job.namespace}/{attempt.job.name}"
     if role.replicas == succeeded or (attempt.job.elastic is not None and succeeded > 0):

@@ -33,8 +33,8 @@ class StatusBuilder:
     now: datetime
     conditions: list[Manifest] = field(default_factory=list)
     replicas: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The counts and the label selector of each role. Only the emulation has the count `restarts`, the number
-    of recreated pods plus the restarts of their containers."""
+    """The counts and the label selector of each role. The count `restarts` (recreated pods, plus the restarts
+    of their containers) exists only in this emulation, not in the real operator."""
     times: dict[str, JsonValue] = field(default_factory=dict)
     """The fields `startTime`, `completionTime` and `lastReconcileTime`."""
 

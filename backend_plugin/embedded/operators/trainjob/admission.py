@@ -61,11 +61,11 @@ _NO_MPI: Final = (
 
 
 def admit_job(manifest: Manifest, runtime: Manifest | None) -> Manifest:
-    """Return a new TrainJob in its stored form: with defaults, but without the uid, version and times.
+    """Return a new TrainJob with the defaults of the API server. The store adds uid, version and times.
 
     Raises:
-        RequestRejected: If the embedded cluster does not support the job, or, as from Trainer's webhook, if
-            its training runtime is missing.
+        RequestRejected: If the embedded cluster does not support the job, or if its training runtime is
+            missing, with the error of Trainer's webhook.
     """
     job = _SCHEMA.prune_object(manifest)
     _require_supported(job, manifest)
@@ -86,7 +86,7 @@ def find_runtime(job: Manifest) -> Key:
 
 
 def admit_runtime(manifest: Manifest) -> Manifest:
-    """Return a new TrainingRuntime in its stored form: with defaults, but without the uid, version and times.
+    """Return a new TrainingRuntime with the API server's defaults. The store adds uid, version and times.
 
     Raises:
         RequestRejected: If the embedded cluster does not support the runtime.

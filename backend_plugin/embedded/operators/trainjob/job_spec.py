@@ -17,7 +17,7 @@ DIALECT: Final = DIALECTS["TrainJob"]
 CONTAINER: Final = DIALECT.container
 LABELS: Final = DIALECT.labels
 ROLE: Final = "node"
-"""The name of the replicated job with all nodes."""
+"""The name of the replicated job of a JobSet. Its pods are all the nodes of a TrainJob."""
 OWN_MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 
 FAIL_JOB: Final = "FailJob"
@@ -34,9 +34,9 @@ class TrainJobSpec(OwnerJob):
     nodes: int
     is_suspended: bool
     template: Manifest
-    """The pod template."""
+    """The pod template of the Job."""
     pod_rules: Sequence[Manifest]
-    """The rules of the pod failure policy."""
+    """The rules of the pod failure policy of the Job."""
     success_rules: Sequence[Manifest]
     """The rules of the success policy of the Job."""
     failure_policy: Manifest
@@ -48,7 +48,7 @@ class TrainJobSpec(OwnerJob):
         return f"{self.name}-{ROLE}-0"
 
     def find_rule(self, reason: str, message: str) -> tuple[str, str]:
-        """Return the action and name of the JobSet failure rule that matches a failed Job.
+        """Return the action and the name of the first JobSet failure rule that matches a failed Job.
 
         If no rule matches, the action is `RestartJobSet` and the name is empty.
         """
@@ -106,7 +106,7 @@ def _find_condition(pod: Manifest, rule: Manifest, name: str) -> str:
 
 
 def read_spec(job: Manifest, runtime: Manifest) -> TrainJobSpec:
-    """Return the spec of a job with the values of its training runtime."""
+    """Return the spec of a TrainJob, combined with the spec of its training runtime."""
     metadata, spec = get_mapping(job, "metadata"), get_mapping(job, "spec")
     template, trainer = get_mapping(runtime, "spec", "template", "spec"), get_mapping(spec, "trainer")
     policy = get_mapping(runtime, "spec", "mlPolicy")

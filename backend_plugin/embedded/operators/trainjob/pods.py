@@ -1,4 +1,4 @@
-"""Builds the pods, the service and the events of a job as Trainer, the JobSet and the Job controller do."""
+"""Builds pods, services and events of TrainJobs as Trainer, the JobSet and the Job controller do."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _PRIORITY: Final = _JOBSET + "priority"
 """The label that the webhook of JobSet adds to a pod; priority classes are not emulated."""
 _BATCH: Final = "batch.kubernetes.io/"
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""The characters of generated names."""
+"""The characters in the suffix of a generated pod name."""
 _INDEX_VARIABLE: Final[Manifest] = {
     "name": "JOB_COMPLETION_INDEX",
     "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{LABELS.index}']"}},
@@ -24,7 +24,10 @@ _INDEX_VARIABLE: Final[Manifest] = {
 
 
 def build_pod(job: TrainJobSpec, index: int, restarts: int, now: datetime) -> Manifest:
-    """Return a pod. `now` makes the name of a recreated pod unique; `restarts` are those of the JobSet."""
+    """Return the pod with this index. `restarts` is the number of restarts of the JobSet.
+
+    `now` makes the name of a recreated pod unique.
+    """
     found = get_mapping(job.template, "metadata")
     of_jobset, number = _build_jobset_labels(job, restarts), {LABELS.index: str(index)}
     of_job = {f"{prefix}job-name": job.job_name for prefix in (_BATCH, "")}

@@ -47,7 +47,7 @@ from backend_plugin.embedded.operators.trainjob.status import FIELD, JobSetState
 
 
 def reconcile(snapshot: JobSnapshot) -> ReconcileResult:
-    """Return the actions, events and status that follow from the stored objects."""
+    """Return the actions, events and status that follow from the stored objects of a TrainJob."""
     if get_text(get_mapping(snapshot.job, "spec"), "managedBy") not in ("", OWN_MANAGER):
         return ReconcileResult()
     if snapshot.prerequisite is None:
@@ -91,7 +91,7 @@ class _Pass:
         return ReconcileResult(actions=tuple(self._plan_actions()), wake_at=wake_at)
 
     def _update_job(self) -> datetime | None:
-        """Update the state. Return the time of the next pass if no object changes before."""
+        """Update the state of the Job. Return the time of the next pass if no object changes before."""
         succeeded = (_get_index(pod) for pod in self.pods if get_phase(pod) == "Succeeded")
         completed = sorted({*self.state.completed, *succeeded})
         self.state = structs.replace(self.state, completed=completed)

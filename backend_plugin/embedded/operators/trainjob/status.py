@@ -1,6 +1,6 @@
 """The status of a TrainJob: its conditions, the numbers of Jobs in `jobsStatus`, its JobSet and its failure.
 
-The state of the JobSet and of the Job of the nodes is stored in the field `jobSet`. In Kubernetes, a TrainJob
+The state of the JobSet and of its Job is stored in the field `jobSet`. In Kubernetes, a TrainJob
 has no such field, because its JobSet and its Job are separate objects.
 """
 
@@ -84,7 +84,7 @@ def _has_condition(manifest: Manifest, kind: str) -> bool:
 
 
 _BATCH: Final = timedelta(seconds=2)
-"""The time that the Job controller waits after the end of a container, to handle several ends together."""
+"""The time that the Job controller waits after the end of a container, to handle several pods together."""
 _LIMIT: Final = "Job has reached the specified backoff limit"
 
 
@@ -93,7 +93,7 @@ def find_failure(
 ) -> tuple[Mapping[str, str] | None, datetime | None]:
     """Return the reason and message of the Job's failure at `now`, and the time at which to check again.
 
-    The first is None if the Job has not failed; the second is None if no further check is required. The
+    The first value is None if the Job has not failed; the second is None if no further check is required. The
     backoff limit of the Jobs of this project is always 0.
     """
     failure: Mapping[str, str] | None = None
