@@ -9,12 +9,12 @@ import rich_click as click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 KEYS: Final = {"kubeconfig": "kubernetes.kubeconfig", "context": "kubernetes.context"}
-"""The setting for each option."""
+"""The key of the server setting that each option sets."""
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def add_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return a decorator that adds options in this order."""
+    """Return a decorator that adds these options to a command, in this order."""
 
     def add(command: Command) -> Command:
         for option in reversed(options):
@@ -102,7 +102,7 @@ def parse_namespaces(
     """Validate namespaces as a callback of `click.option`, and return them.
 
     Raises:
-        BadParameter: If one is neither a valid name nor a pattern.
+        BadParameter: If a namespace is neither a valid name nor a pattern.
     """
     for each in values:
         if not is_pattern(each):

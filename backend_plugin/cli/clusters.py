@@ -41,9 +41,9 @@ class OpenedCluster:
     flyte: FlyteCluster | None = None
     """The cluster, if it contains Flyte's workflow objects; None for an embedded cluster."""
     capabilities: CapabilitySource | None = None
-    """Reads the capabilities for gangs; None for an embedded cluster."""
+    """Reads the gang scheduling capabilities of the cluster; None for an embedded cluster."""
     watch_status: WatchStatus | None = None
-    """The status of the watches; None for an embedded cluster, which has none."""
+    """The status of the Kubernetes watches; None for an embedded cluster, which needs no watches."""
     now: Callable[[], datetime] = get_local_time
     """Returns the time of the cluster's clock."""
 

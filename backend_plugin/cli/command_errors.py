@@ -52,7 +52,7 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 
 def exit_code(problems: Sequence[Problem]) -> int:
-    """Return the exit code: 0 without problems, 2 if one concerns a command-line option, and else 1."""
+    """Return the exit code: 0 without problems, 2 if a problem concerns an option, else 1."""
     if not problems:
         return 0
     return _MISUSED if any(problem.field.startswith("--") for problem in problems) else _REFUSED

@@ -33,7 +33,7 @@ _CREDENTIALS: Final = (
 credential_options: Final = cluster_options.add_options(
     *(click.option(f"--{name}", metavar=kind, default="", help=text) for name, kind, text in _CREDENTIALS)
 )
-"""Adds ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--tls-server-name``."""
+"""A decorator that adds ``--token``, ``--ca``, ``--cert``, ``--key`` and ``--tls-server-name``."""
 server_options: Final = cluster_options.add_options(
     click.option(
         "--server",
@@ -43,7 +43,7 @@ server_options: Final = cluster_options.add_options(
     ),
     credential_options,
 )
-"""Adds ``--server`` and the options of `credential_options`."""
+"""A decorator that adds ``--server`` and the options of `credential_options`."""
 
 
 def request_options(human: str) -> Callable[[Command], Command]:
@@ -66,7 +66,7 @@ def get_request_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def read_server(options: Mapping[str, Any], address: str | None) -> "Server":
     """Return the server at `address`, with the credentials in the options of a command.
 
-    If `address` is None, the server is the one in ``KFPYTORCH_SERVER``, or this user's on this machine.
+    If `address` is None, the server is that in ``KFPYTORCH_SERVER``, or the user's server on this machine.
 
     Raises:
         UsageError: If a value is malformed, or if only one of ``--cert`` and ``--key`` is given, and the

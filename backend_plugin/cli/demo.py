@@ -131,7 +131,7 @@ def _run_demo_tasks(folder: Path) -> None:
 def _run_server(folder: Path, code: Path) -> Iterator[Path]:
     """Run a server with an embedded cluster, and yield its state directory, which is in `folder`.
 
-    `code` is the directory with the code of the tasks. The server and its jobs end with the block.
+    `code` is the directory with the code of the tasks. The server and its jobs end with the ``with`` block.
     """
     state, log = folder / "state", folder / "server.log"
     state.mkdir()

@@ -140,8 +140,8 @@ def _build_request(options: Mapping[str, Any]) -> tuple["KubernetesOptions", "Do
 def _connector(options: Mapping[str, Any], settings: "ServerSettings") -> "Server | None":
     """Return the connector to test; None without ``--connector``.
 
-    Without ``--ca``, the certificate in the settings is trusted if the file exists here, as in the pod of
-    helm test.
+    Without ``--ca``, the server certificate in the settings is trusted if its file exists on this machine, as
+    in the pod of ``helm test``.
     """
     if not options["connector"]:
         return None

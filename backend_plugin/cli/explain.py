@@ -44,7 +44,7 @@ _KINDS: Final = {
     "PodGroup": "pod_groups",
     "Workload": "pod_groups",
 }
-"""The key in a request of a batch, for each kind of object."""
+"""The key that contains the objects in a ``--batch`` request, by the kind of the objects."""
 _OUTPUTS: Final = "outputs.pb"
 """The name of the file that a successful task writes."""
 
@@ -206,7 +206,10 @@ def _select_own_objects(
     names = [get_text(each, "metadata", "name") for each in jobs]
 
     def is_own(object_name: str) -> bool:
-        """True for the name of the job or of one of its pods; ``a-b-worker-0`` is not a pod of job ``a``."""
+        """True for the name of the job or of one of its pods.
+
+        If there are jobs ``a`` and ``a-b``, ``a-b-worker-0`` is only a pod of ``a-b``.
+        """
         near = [name for name in names if f"{object_name}-".startswith(f"{name}-")]
         return max(near, key=len, default=None) == get_text(job, "metadata", "name")
 
@@ -244,7 +247,7 @@ def _iter_objects(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _iter_items(document: Manifest) -> Iterator[Manifest]:
     """Yield the items of a List, or `document` itself if it is not a List.
 
-    Items without a kind get it from the kind of the list: the API server omits the kind in a PodList's items.
+    An item without a kind gets the kind of the list without ``List``: the API server omits the kind of items.
     """
     if not isinstance(document.get("items"), list):
         yield document

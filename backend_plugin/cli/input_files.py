@@ -83,7 +83,7 @@ def get_plugin_section(document: Mapping[str, Any], file: str | None) -> Mapping
 
 
 def find_misplaced_sections(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each section ``kfpytorch`` that is beside ``plugins`` or ``k8s``, not in ``k8s``.
+    """Yield a problem for each section ``kfpytorch`` that is not in ``k8s`` but beside it or ``plugins``.
 
     Other unknown sections can belong to Flyte's configuration.
     """
@@ -121,7 +121,7 @@ def _unwrap_plugins(document: Any) -> Any:
 
 
 def _with_plugin_setting(section: Any, key: str, value: Any) -> Any:
-    """Return a ``plugins.k8s`` section with `value` as its setting ``kfpytorch.KEY``, unless this is set.
+    """Return a ``plugins.k8s`` section with `value` as setting ``kfpytorch.KEY``, unless the file sets it.
 
     Return the section unchanged if the value is empty, or if the section or its ``kfpytorch`` is no mapping.
     """
@@ -132,7 +132,7 @@ def _with_plugin_setting(section: Any, key: str, value: Any) -> Any:
 
 
 def _with_storage_renamed(amounts: Any) -> Any:
-    """Rename Flyte's ``ephemeralStorage``, in upper or lower case, to Kubernetes' ``ephemeral-storage``."""
+    """Rename Flyte's resource ``ephemeralStorage`` (in any case) to Kubernetes' ``ephemeral-storage``."""
     if not isinstance(amounts, Mapping):
         return amounts
     return {
@@ -179,7 +179,7 @@ def read_input(file: str, what: str = "") -> bytes:
     """Return the content of a file or of stdin.
 
     Raises:
-        Misused: If it cannot be read, or is too large; the message starts with `what`.
+        Misused: If the file cannot be read, or is too large; the message starts with `what`.
     """
     try:
         if file == "-":

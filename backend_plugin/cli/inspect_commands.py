@@ -57,7 +57,7 @@ _NUMBER: Final = re.compile(r"\d+$")
 @click.option("--watch", "-w", is_flag=True, help="Print each change, until the job ends.")
 @command_io.request_options("table")
 def describe(**options: Any) -> None:
-    """Run ``kfpytorch describe``."""
+    """Run ``kfpytorch describe``: print one job with all details."""
     with command_io.exit_on_error():
         if options["watch"]:
             job_commands.print_changes(options["job"], options)
@@ -130,7 +130,7 @@ def _format_events(job: "wire.Job") -> list[str]:
 @click.option("--timestamps", is_flag=True, help="Print the time of each line.")
 @command_io.request_options("text")
 def logs(**options: Any) -> None:
-    """Run ``kfpytorch logs``."""
+    """Run ``kfpytorch logs``: print the output of the replicas of a job."""
     log_options = client.LogOptions(
         **{key: options[key] for key in ("follow", "tail", "rank", "replica", "node", "previous")}
     )
@@ -162,7 +162,7 @@ def _format_line(line: "wire.LogLine", *, coloured: bool, timed: bool) -> bytes:
 
 
 def get_colour(replica: str) -> str:
-    """Return the colour of a replica; neighbours have different colours."""
+    """Return the colour for log lines of a replica; successive replicas have different colours."""
     number = _NUMBER.search(replica)
     place = int(number[0]) if number else 0
     return _COLOURS[(place + (not replica.startswith("master"))) % len(_COLOURS)]

@@ -46,7 +46,7 @@ _TIMEOUT: Final = 4
 
 
 def _build_list_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request for several jobs; JSON output also needs replicas and events."""
+    """Return the arguments of a request for jobs; for JSON output, it includes replicas and events."""
     return {**command_io.get_request_options(options), "details": options["output"] == "json"}
 
 
@@ -101,7 +101,7 @@ def print_changes(name: str | None, options: Mapping[str, Any], *, active_only: 
 )
 @command_io.request_options("table")
 def jobs(**options: Any) -> None:
-    """Run ``kfpytorch jobs``."""
+    """Run ``kfpytorch jobs``: print the jobs of the server, and with ``--watch`` their changes."""
     if options["watch"] and options["foreign"]:
         raise click.UsageError(
             "--all does not work with --watch, which receives only own jobs; leave one out"
@@ -141,7 +141,7 @@ def wait(**options: Any) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Reason, which Flyte shows.")
 @command_io.request_options("text")
 def cancel(**options: Any) -> None:
-    """Run ``kfpytorch cancel``."""
+    """Run ``kfpytorch cancel``: cancel a job permanently."""
     with command_io.exit_on_error():
         place = command_io.get_request_options(options)
         done = client.cancel_job(options["job"], reason=options["reason"], **place)

@@ -18,7 +18,7 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def run_batch(answer: Answer) -> None:
-    """Write one reply line to stdout for each non-empty line of stdin, as soon as it is read.
+    """Reply to each non-empty line of stdin with one line on stdout, as soon as the line is read.
 
     `answer` computes the reply to a decoded request; the line also contains the id of the request.
 

@@ -40,7 +40,7 @@ class TaskNode:
 
     @property
     def retries(self) -> int:
-        """The number of further attempts after a retryable failure."""
+        """The maximum number of further attempts after retryable failures."""
         return int(self.template.metadata.retries.retries)
 
     @property
@@ -193,7 +193,7 @@ def _decode_phase(attempt: int, resource: Any) -> ReportedPhase:
 
 
 def _find_end(node: TaskNode, reported: ReportedPhase) -> End | None:
-    """Return the result of an attempt in this phase, or None if the attempt continues."""
+    """Return the result of an attempt from its `reported` phase, or None if the attempt continues."""
     message = f"failed to run the job: {reported.message}"
     match reported.phase:
         case "SUCCEEDED":
@@ -209,7 +209,7 @@ def _find_end(node: TaskNode, reported: ReportedPhase) -> End | None:
 
 
 def _read_output_files(node: TaskNode, output: Path) -> End:
-    """Return success if the task declares no outputs, else the result that the files in `output` show."""
+    """Return success if the task declares no outputs, else the result in the files in `output`."""
     if not node.template.interface.outputs.variables:
         return NodeSucceeded()
     if (output / "error.pb").exists():

@@ -34,7 +34,7 @@ from kfpytorch_common.caught import Caught, catch
 
 _VERSION: Final = "example"
 _CLASS: Final = re.compile(r"<class '([^']*)'>")
-"""A class, as Python prints it."""
+"""Matches a class as Python prints it, such as ``<class 'int'>``."""
 _STDOUT: Final = 1
 _STDERR: Final = 2
 
@@ -165,7 +165,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _format_error(error: BaseException, root: Path) -> str:
-    """Return the error as text, with the file and line below `root` where it was raised, if there is one."""
+    """Return the error as text, with the file and line where code below `root` raised it, if any."""
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
         message += "; install it here, or import it inside the task"

@@ -95,7 +95,8 @@ def _build_plan(options: Mapping[str, Any]) -> tuple[Plan, Sequence[Manifest]]:
     def plan_task(templates: Sequence[Manifest], found: Capabilities) -> Plan:
         """Return the plan: the manifests of the task's job and of the objects that belong to the job.
 
-        PodTemplates and capabilities in the user's files take precedence over `templates` and `found`.
+        PodTemplates and capabilities in the user's files take precedence over those of the cluster, which
+        are `templates` and `found`.
         """
         known = capabilities if capabilities != NOTHING else found
         return plan(template, run, settings, pod_templates or templates, known)
@@ -114,7 +115,7 @@ async def _send_dry_runs(
 ) -> tuple[Plan, Sequence[Manifest]]:
     """Return the plan of a task, and each manifest as the cluster would store it.
 
-    `plan_task` plans for the PodTemplates and the gang capabilities of the cluster.
+    `plan_task` returns the plan for the given PodTemplates and gang capabilities, here those of the cluster.
 
     Raises:
         InvalidTask: If the task cannot be planned, or the cluster rejects a manifest.

@@ -1,6 +1,6 @@
-"""Reads the task that a command's options name, and builds an example of an attempt to run it.
+"""Reads the task that a command's options name, and builds an example attempt (one run of the task).
 
-The values that FlytePropeller would add, such as paths, are the same examples for all tasks, so that the
+FlytePropeller would add values such as paths. In an example attempt, these values are constants, so that the
 attempt depends only on the options of the command.
 """
 
@@ -88,13 +88,13 @@ class Place:
 
 
 EXAMPLE: Final = Place()
-"""The place of an attempt if the user names none."""
+"""The project, domain, namespace and execution of an attempt if the user names none."""
 
 
 def build_attempt(
     template: TaskTemplate, inputs: Mapping[str, str], place: Place = EXAMPLE
 ) -> tuple[TaskTemplate, Attempt]:
-    """Return the task as a connector gets it, with `inputs` in its arguments, and an attempt of it.
+    """Return the task as a connector gets it, with `inputs` in its arguments, and an example attempt.
 
     `place` is the project, domain, namespace and execution of the attempt.
 
@@ -108,7 +108,7 @@ def build_attempt(
 
 
 def with_filled_arguments(template: TaskTemplate, known: Mapping[str, str]) -> TaskTemplate:
-    """Return a copy of the task with the placeholders in its arguments replaced.
+    """Return a copy of the task with values instead of the placeholders in its arguments.
 
     `known` has the values by placeholder name in lower case: FlytePropeller's variables and ``inputs.NAME``.
 
@@ -153,7 +153,7 @@ def _fill_pod_spec(struct: Any, known: Mapping[str, str]) -> None:
 
 
 def _list_values(fields: Any, key: str) -> Iterable[Any]:
-    """Return the values of a list in a struct, without adding a missing list to the struct."""
+    """Return the values of a list in a protobuf `Struct`; a missing list is not added to the struct."""
     return fields[key].list_value.values if key in fields else ()
 
 

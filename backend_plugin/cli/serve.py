@@ -128,9 +128,9 @@ async def _run_server(configuration: Configuration) -> None:
 
 @asynccontextmanager
 async def _run_beside(life: Coroutine[Any, Any, None], stop: Callable[[], None]) -> AsyncIterator[None]:
-    """Run `life`, the background tasks of a server, during the block; call `stop` as soon as they end.
+    """Run `life`, a server's background tasks, during the ``with`` block; call `stop` when they end.
 
-    At the end of the block, cancel the tasks, and raise their error if they have failed.
+    At the end of the ``with`` block, cancel the tasks, and raise their error if they have failed.
     """
     task = asyncio.ensure_future(life)
     task.add_done_callback(lambda _: stop())

@@ -27,7 +27,7 @@ from kfpytorch_common.quantity import Quantity
 _DEFAULT: Final = "default"
 _SECTIONS: Final = ("tls", "embedded", "kubernetes")
 _PLATFORM: Final = "plugins.k8s."
-"""The prefix of the keys of platform settings; keys of the server have none."""
+"""The prefix of the keys of platform settings; the keys of server settings have no prefix."""
 
 
 def print_report(file: str | None, flags: Flags, form: str) -> int:

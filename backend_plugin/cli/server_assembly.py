@@ -63,7 +63,7 @@ SETTLE_SECONDS: Final = 3.0
 """Seconds to wait for background operations when the server stops.
 
 The next server resumes unfinished operations, except deletions, which are not stored. The server therefore
-waits for deletions until the end of the drain, if that is later.
+waits for deletions until the end of its drain (the orderly shutdown), if that is later.
 """
 
 
@@ -80,7 +80,7 @@ class ServerParts:
     orphans: OrphanCollector | None
     """Deletes orphans; None for an embedded cluster, which contains no Flyte executions."""
     found: CapabilitiesCache | None
-    """The capabilities of the cluster; None if they are not needed."""
+    """The gang scheduling capabilities of the cluster; None if they are not needed."""
 
     async def run(self) -> None:
         """Run all background tasks until cancelled."""
@@ -88,7 +88,7 @@ class ServerParts:
         await run_until_first_exit(self.tasks.reconciler.run(), *others)
 
     async def drain(self, left: float) -> None:
-        """Wait for background operations after the last call, and cancel those that exceed the time limit.
+        """Wait for background operations after the last gRPC call; cancel those over the time limit.
 
         The limit is `SETTLE_SECONDS`. For deletions of jobs, it is `left`, the remaining seconds of the
         drain, if `left` is greater.
@@ -154,7 +154,7 @@ def assemble_server(here: OpenedCluster, settings: ServerSettings) -> ServerPart
 
 
 def _set_gauges(metrics: Metrics, here: OpenedCluster, cache: Cache, orders: BackgroundOperations) -> None:
-    """Set the functions that compute the gauges during a scrape."""
+    """Set the functions that compute the gauges of the metrics when Prometheus scrapes them."""
     build = (release.read_version(), platform.python_version())
     metrics.build.compute = lambda: {build: 1.0}
     metrics.jobs.compute = lambda: job_metrics.count_jobs(cache)
@@ -219,7 +219,7 @@ def build_middleware(
 def create_token(settings: ServerSettings) -> Token | None:
     """Return the token that callers must send; None if the settings allow calls without a token.
 
-    It is the content of the token file. If the settings name no token file, it is random.
+    The token is the content of the token file. If the settings name no token file, the token is random.
 
     Raises:
         UnusableCredentials: If the token file contains no token.

@@ -34,7 +34,7 @@ server must be able to read the code of the task and the files of this machine, 
 _FAILED: Final = 1
 _INDENT: Final = 24
 WIDTH: Final = 110
-"""The width of the printed lines."""
+"""The maximum width of the printed lines, in characters."""
 
 
 @click.command(name="submit", help=_HELP)
@@ -71,7 +71,7 @@ def run_execution(
 ) -> bool:
     """Run a task through a server and print its phases; return True if it succeeded.
 
-    `store` is the directory of its inputs and outputs.
+    `store` is the directory of the task's inputs and outputs.
     """
     from backend_plugin.cli import propeller_emulator
 

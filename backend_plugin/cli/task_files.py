@@ -48,9 +48,9 @@ def load_template(file: str, task: str | None, *, image: str | None) -> TaskTemp
 
 
 def select_task(names: Collection[str], task: str | None, path: Path) -> str:
-    """Return the name of the task that `task` denotes: its name, the last parts of it, or None.
+    """Return the full name of the task that `task` selects; `task` may omit the first parts of the name.
 
-    Without a name, the file must have only one task. Raise `UnusableInput` if no task or several match.
+    If `task` is None, select the only task. Raise `UnusableInput` if no task or several tasks match.
     """
     if not names:
         raise UnusableInput(f"{path}: contains no task")
@@ -108,7 +108,7 @@ def _decode_protobuf(data: bytes) -> TaskTemplate | None:
 
 
 def _read_archive(data: bytes, path: Path) -> Mapping[str, TaskTemplate]:
-    """Read the tasks, which have the suffix ``_1.pb``, from an archive of ``pyflyte package``."""
+    """Read the tasks from an archive of ``pyflyte package``; their files have the suffix ``_1.pb``."""
     try:
         with tarfile.open(fileobj=BytesIO(data)) as archive:
             members = [member for member in archive.getmembers() if member.name.endswith("_1.pb")]

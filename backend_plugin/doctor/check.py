@@ -48,7 +48,7 @@ class Check:
     """The condition that holds if the check yields no violation."""
     judge: Judge
     needs: tuple[Subject, ...] = ()
-    """The subjects that must have been read; otherwise the check is skipped."""
+    """The kinds of facts that must have been read; otherwise the check is skipped."""
 
 
 class CheckList(list[Check]):
@@ -57,8 +57,8 @@ class CheckList(list[Check]):
     def add(self, *needs: Subject, level: Severity = Severity.ERROR) -> Callable[[Judge], Judge]:
         """Return a decorator that adds the function ``_check_some_id`` as the check ``some-id``.
 
-        The check is skipped unless all subjects in `needs` have been read. The docstring of the function is
-        "Check that" and the condition that holds if it yields no violation (`Check.condition`).
+        The check is skipped unless all kinds of facts in `needs` have been read. The function's docstring is
+        "Check that" and the condition that holds if the function yields no violation (`Check.condition`).
         """
 
         def append(judge: Judge) -> Judge:

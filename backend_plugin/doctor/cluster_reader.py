@@ -87,7 +87,7 @@ class ClusterReader:
         }
 
     async def read_objects(self, look: Query) -> list[Manifest] | None:
-        """Return the objects that `look` requests, or None if the cluster does not serve their kind.
+        """Return the objects that the query `look` requests; None if the cluster does not serve their kind.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.
@@ -126,9 +126,9 @@ class ClusterReader:
     async def dry_run_create(self, manifest: Manifest, dialect: Dialect) -> DryRunReply:
         """Return the reply of the API server to a dry run of a create request; nothing is stored.
 
-        Webhooks of the operator and of Kueue cannot find a job's prerequisites, because their dry runs store
-        nothing. If one rejects a job of `dialect` (kind of job) for this reason, return a reply that accepts
-        the job.
+        Webhooks of the operator and of Kueue cannot find a job's prerequisites, because the dry runs of the
+        prerequisites store nothing. If a webhook rejects a job of `dialect` (kind of job) for this reason,
+        return a reply that accepts the job.
 
         Raises:
             NotReadable: If the request is forbidden or the API server does not answer.

@@ -86,7 +86,7 @@ def _parse_image(image: str) -> tuple[str, str]:
 
 
 def find_version(deployment: Manifest) -> tuple[int, int, int] | None:
-    """Return the version in the first image tag that has one, else in the version label; None without one."""
+    """Return the version in the first image tag with a version, or else in the version label, or None."""
     tags = [_parse_image(get_text(each, "image"))[1] for each in _list_containers(deployment)]
     for match in map(_VERSION.fullmatch, (*tags, get_release(deployment))):
         if match:

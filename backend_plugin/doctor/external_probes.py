@@ -29,8 +29,8 @@ async def probe_external(
 ) -> Facts:
     """Return the facts with the results of the tests of all output prefixes and the connector.
 
-    `connector` has the credentials of the caller; None to test none. With `read_only`, only list the prefixes
-    and read an object, and write no test object.
+    `connector` contains the credentials of the caller; if it is None, no connector is tested. If `read_only`,
+    list the prefixes and read an existing object, and write no test object.
     """
     stores = await asyncio.gather(*(_probe_store(each, read_only=read_only) for each in prefixes))
     found = await asyncio.to_thread(_probe_connector, connector) if connector else None
@@ -64,7 +64,7 @@ async def _probe_store(prefix: str, *, read_only: bool) -> ProbeResult:
 
 
 def _open_store(prefix: str) -> tuple[Any, str, str]:
-    """Return the file system and path of a prefix (a URL), and a random path below it for a test object."""
+    """Return the file system and the path of a prefix (a URL), and a random path below for a test object."""
     import fsspec
 
     filesystem, path = fsspec.core.url_to_fs(prefix, skip_instance_cache=True)

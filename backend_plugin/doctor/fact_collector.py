@@ -49,7 +49,7 @@ class DoctorRequest:
     flyte_namespace: str = "flyte"
     output_prefixes: Sequence[str] = ()
     read_only: bool = False
-    """True if the test of the output prefixes only reads."""
+    """True if the test of the output prefixes must only read objects and write none."""
     release: str = ""
     connector: Server | None = None
 
@@ -153,7 +153,7 @@ def _build_scheduler_queries(facts: Facts) -> Sequence[Query]:
 
 
 def _with_documents(facts: Facts) -> Facts:
-    """Return `facts` with Flyte's ConfigMaps replaced by the configuration documents in their text."""
+    """Return `facts` with Flyte's ConfigMaps replaced by the Flyte configurations in their YAML data."""
     if Subject.FLYTE_CONFIG not in facts.objects:
         return facts
     import yaml
@@ -200,8 +200,8 @@ async def _with_dry_runs(reader: ClusterReader, facts: Facts) -> Facts:
 def _iter_trials(facts: Facts) -> Iterator[tuple[str, Subject, Manifest]]:
     """Yield three values per dry run: its name, the subject to report if it fails, and the manifest to send.
 
-    The name is ``job`` (also for its prerequisites), ``invalid`` (a job that the webhook must reject), or the
-    replica role of a pod.
+    The name of a dry run is ``job`` (also for the job's prerequisites), ``invalid`` (a job that the webhook
+    must reject), or the replica role of a pod.
     """
     task = facts.task
     for each in (task.plan.job, *task.plan.prerequisites) if task.plan is not None else ():

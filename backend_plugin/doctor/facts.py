@@ -70,7 +70,7 @@ class Permission:
 
 
 class NotReadable(BackendError):
-    """An object could not be read. The message contains the reason and the remedy."""
+    """Raised if an object could not be read. The message contains the reason and the remedy."""
 
     def __init__(
         self, reason: str, remedy: str = "", rules: Sequence[Permission] = (), user: str = ""
@@ -85,9 +85,9 @@ class NotReadable(BackendError):
         self.reason, self.remedy, self.rules, self.user = reason, remedy, rules, user
 
     def merge(self, earlier: "NotReadable | None") -> "NotReadable":
-        """Return one failure for the same subject, with the missing permissions of both.
+        """Return one failure with the missing permissions of this failure and of `earlier`.
 
-        A failure without missing permissions is dropped if the other one has some.
+        If only one of the two failures has missing permissions, the other failure is dropped.
         """
         if earlier is None or not earlier.rules:
             return self

@@ -15,7 +15,7 @@ _API: Final = "rbac.authorization.k8s.io"
 def build_apply_command(manifest: str) -> str:
     """Return a command that applies a manifest, which is YAML without single quotes.
 
-    The document separator is necessary: kubectl reads text that begins with a brace as JSON.
+    The text begins with ``---``, because kubectl reads text that begins with a brace as JSON.
     """
     return f"echo '---\n{manifest}' | kubectl apply -f -"
 
@@ -26,7 +26,7 @@ def format_uses(rules: Iterable[Permission]) -> str:
 
 
 def build_grant_command(rules: Sequence[Permission], user: str) -> str:
-    """Return one command that creates a role per namespace of the rules, and binds it to a user.
+    """Return a command that creates one Role for each namespace of the rules, and binds it to a user.
 
     Rules without a namespace become a ClusterRole. If `user` is empty, the roles are not bound.
     """

@@ -28,7 +28,7 @@ _TEMPORARY: Final = (
 )
 """Key prefixes of taints that a controller sets and removes; a pod must not tolerate such taints."""
 _NOT_READY: Final = "/agent-not-ready"
-"""The suffix of taint keys that agents of a node, such as a CNI plugin, use until they are ready."""
+"""The suffix of the keys of taints that a node has until its agents, such as a CNI plugin, are ready."""
 
 
 def list_ready_nodes(facts: Facts) -> Sequence[NodeInfo]:
@@ -42,7 +42,7 @@ def _is_ready(node: Manifest) -> bool:
 
 
 def build_pod_info(role: RolePods) -> PodInfo:
-    """Return the first pod of a role, as input of the scheduler."""
+    """Return the first pod of a role, in the form that the node filters need."""
     return read_pod_info(with_metadata(role.pod, uid=role.name))
 
 
@@ -80,9 +80,9 @@ def find_exclusion(claim: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[NodeFilte
 def iter_excluded_roles(
     facts: Facts, by: NodeFilter
 ) -> Iterator[tuple[RolePods, PodInfo, Sequence[NodeInfo]]]:
-    """Yield each role that fits on no node because of the filter `by`, with its pod and some nodes.
+    """Yield each role that fits on no node because of the filter `by`, with its pod and a list of nodes.
 
-    The nodes are those that the filters before `by` accept.
+    The list contains the nodes that all filters before `by` accept.
     """
     nodes = list_ready_nodes(facts)
     for role in facts.task.roles if nodes else ():
@@ -98,7 +98,7 @@ def list_untolerated(claim: PodInfo, node: NodeInfo) -> Sequence[Taint]:
 
 
 def is_temporary(taint: Taint) -> bool:
-    """True if a controller sets the taint while a condition of the node lasts."""
+    """True if a controller sets the taint only for some time, such as while the node is not ready."""
     return taint.key.startswith(_TEMPORARY) or taint.key.endswith(_NOT_READY)
 
 
@@ -108,7 +108,7 @@ def format_taint(taint: Taint) -> str:
 
 
 def format_toleration_settings(claim: PodInfo, taints: Sequence[Taint]) -> str:
-    """Return a remedy with the settings that make pods with the requests of `claim` tolerate the taints."""
+    """Return a remedy with settings that make the pod `claim`, and pods like it, tolerate the taints."""
     of_resources = [each for each in taints if claim.requests.get(each.key)]
     of_all = [each for each in taints if each not in of_resources]
     by_resource = ", ".join(f"{each.key}: [{_format_toleration(each)}]" for each in of_resources)

@@ -54,8 +54,8 @@ class Query:
 def build_base_queries(namespace: str, flyte: str, templates: str) -> Sequence[Query]:
     """Return the requests that do not depend on the manifests of the task.
 
-    The namespaces are those of the job, of Flyte, and of the PodTemplates that apply if the namespace of the
-    job does not have them.
+    `namespace` is that of the job, and `flyte` that of Flyte. `templates` is the namespace with the
+    PodTemplates for jobs whose own namespace has no PodTemplate of the required name.
     """
     kinds = {
         Subject.QUOTAS: _build_core_resource("resourcequotas"),
@@ -110,7 +110,7 @@ def build_gang_queries(scheduler: str, namespace: str) -> Sequence[Query]:
 
 
 def build_bound_pod_query(scheduler_name: str) -> Query:
-    """Return a request for one pod that this scheduler has bound to a Kubernetes node."""
+    """Return a request for one pod that the named scheduler has bound to a Kubernetes node."""
     query = {"fieldSelector": f"spec.schedulerName={scheduler_name},spec.nodeName!="}
     return Query(subject=Subject.WAITING_FOR, resource=PODS, query=query, most=1)
 

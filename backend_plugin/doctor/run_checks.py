@@ -75,7 +75,7 @@ def _select_checks(facts: Facts, checks: Sequence[Check]) -> Sequence[Check]:
 
 
 def _list_unobservable(facts: Facts) -> Iterable[Subject]:
-    """Return the subjects without facts to check, such as the connector if the user named none."""
+    """Return the subjects without facts to check, such as the connector if the user did not name it."""
     has = {
         Subject.ROLES: facts.task.roles,
         Subject.JOB_TRIAL: facts.job_reply != DryRunReply(),
@@ -101,7 +101,7 @@ def get_exit_code(found: Sequence[Finding]) -> int:
 
 
 def _report_read_failures(unseen: Mapping[Subject, NotReadable]) -> Sequence[Finding]:
-    """Return one finding for all missing permissions, and one for each other reason."""
+    """Return one finding for all missing permissions, and one for each other failure to read a subject."""
     forbidden = {subject: each for subject, each in unseen.items() if each.rules}
     found = [_build_permission_finding(forbidden)] if forbidden else []
     for subject, each in unseen.items():

@@ -30,7 +30,7 @@ _OF_ONE_NAMESPACE: Final = 0.75
 """The maximum share of the slots for requests of one namespace. Other namespaces still get slots if all these
 requests hang, for example because a webhook does not respond."""
 _ATTEMPT: Final = 4.0
-"""The timeout in seconds of one attempt. It leaves time for a second one if the first connection is dead."""
+"""The timeout in seconds of one attempt. It leaves time for a second attempt if the connection is dead."""
 # Seconds for which a request is repeated after a 403: a new RBAC rule takes about a second to take effect in
 # all API servers. A CreateTask waits longer for its pod group (`reconciler.ACCOMPANY_CALL`), so it receives
 # this error.
@@ -40,7 +40,7 @@ _LONGEST_PAUSE: Final = 2.0
 _PAGE: Final = 60.0
 """The timeout in seconds for a page of a list."""
 _PASSES_TO_READ: Final = 3
-"""The number of event loop iterations after which a TLS transport that was resumed has read its socket."""
+"""The number of event loop iterations in which a resumed TLS transport reads the data that has arrived."""
 # The log of a container that has not started is empty, with code 204.
 _SUCCESS: Final = range(200, 300)
 # Errors of the connection to the API server.
@@ -60,7 +60,7 @@ class ResponseStream:
         self.pieces: Final[AsyncIterator[bytes]] = response.content.iter_any()
 
     async def pause(self, seconds: float) -> None:
-        """Stop reading the socket for `seconds`; `pieces` then yields the data of this time together."""
+        """Do not read the socket for `seconds`; `pieces` then yields the data of this time in one piece."""
         connection = self._response.connection
         if connection is None or connection.transport is None:  # The body is complete.
             return
@@ -79,17 +79,18 @@ class ConcurrencyLimit:
     """A concurrency limit that a group of requests shares."""
 
     def __init__(self, at_a_time: int, *, is_long: bool = False) -> None:
-        """Limit to `at_a_time` requests; if `is_long`, the timeout does not include the time in the queue."""
+        """Allow `at_a_time` requests at once; if `is_long`, their timeout excludes the time in the queue."""
         self.is_long = is_long
         self.slots = asyncio.Semaphore(at_a_time)
-        """The slots: a request holds one during each attempt, and none between its attempts."""
+        """The slots: a request holds one slot during each attempt, and none between its attempts."""
         self._share = max(1, int(at_a_time * _OF_ONE_NAMESPACE))
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def get_namespace_slots(self, request: ApiRequest) -> asyncio.Semaphore:
-        """Return the semaphore of the request's namespace, to acquire before one of `slots`.
+        """Return the semaphore that limits the requests for the request's namespace.
 
-        A request that still waits for its namespace must not hold a slot, which another one could use.
+        Acquire it before one of `slots`, because a request that waits for this semaphore must not hold a
+        slot, which a request for another namespace could use.
         """
         _, _, rest = request.path.partition("/namespaces/")
         namespace = rest.partition("/")[0]
@@ -103,7 +104,7 @@ class ConcurrencyLimit:
 class _RetryState:
     lane: ConcurrencyLimit
     deadline: float
-    """The time of the event loop after which there is no further attempt."""
+    """The end of the attempts, in seconds on the clock of the event loop."""
     error: ApiError | ClusterUnavailable | None = None
     """The last transient error that the API server returned."""
 

@@ -194,9 +194,9 @@ TABLE: Final = (
 
 
 def _decode_status(body: bytes, *path: str) -> Manifest:
-    """Return a Kubernetes `Status` in protobuf, or the one at `path` in JSON.
+    """Return the Kubernetes `Status` in a body: a protobuf object, or the value at `path` in JSON.
 
-    The beginning of another body, such as the page of a proxy, becomes the message of a `Status`.
+    If the body is something else, such as the page of a proxy, its beginning becomes the status message.
     """
     try:
         if protobuf_envelope.is_wrapped(body):

@@ -78,7 +78,7 @@ def is_path_safe(*parts: str) -> bool:
 JOBS: Final[Mapping[str, ApiResource]] = {
     name: build_api_resource(each.resource) for name, each in table.DIALECTS.items()
 }
-"""The API resource of each kind of job, by the name of its dialect."""
+"""The API resource of each kind of job, by the name of the kind, such as ``PyTorchJob``."""
 PODS: Final = ApiResource(group="", version="v1", plural="pods")
 POD_TEMPLATES: Final = ApiResource(group="", version="v1", plural="podtemplates")
 EVENTS: Final = ApiResource(group="", version="v1", plural="events")
@@ -114,12 +114,12 @@ def _read_own_event(manifest: Manifest) -> Event | None:
 
 
 def _read_own_group(manifest: Manifest) -> PodGroup | None:
-    """Return the record of a pod group; None for a PodGroup that is not related to a job of this backend.
+    """Return the record of a PodGroup or a Workload; None for a PodGroup unrelated to this backend's jobs.
 
-    If an owner of the group has the name of such a job, the record gets this name, because Kueue and KAI give
-    their groups other names. Otherwise, the group belongs to no such job. It then only has a record, with
-    `foreign` set, if it is a Workload, which may be ahead of a job in its queue, or a PodGroup with the name
-    of such a job.
+    If an owner of the group is a job of this backend (by its name), the record gets the name of this job,
+    because Kueue and KAI give their groups other names. Otherwise, the group is foreign: the record has
+    `foreign` set. All foreign Workloads have a record, because they may be ahead of a job in its queue.
+    A foreign PodGroup only has a record if its name could be that of a job of this backend.
     """
     for each in get_mappings(manifest, "metadata", "ownerReferences"):
         owner = get_text(each, "name")

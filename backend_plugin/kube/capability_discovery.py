@@ -40,7 +40,7 @@ _EVENTS: Final = "200"
 _QUEUES: Final = "500"
 _CLOSED: Final = ("Closed", "Closing")
 _LONGEST: Final = 300
-"""The maximum characters of an error message that states why a fact is unknown; a webhook may send more."""
+"""The maximum length of an error message that states why a fact is unknown; a webhook may send more."""
 
 _POD: Final[Manifest] = {
     # Satisfies the `restricted` level of Pod Security, and fits into any quota that is not exhausted.
@@ -128,7 +128,7 @@ class CapabilityDiscovery:
         return {group: versions for group, versions in served.items() if versions}
 
     async def _has_resource(self, resource: ApiResource) -> bool:
-        """True if the API group has the resource. Other projects also use the group ``kubeflow.org``."""
+        """True if the API group has the resource; other projects use the group ``kubeflow.org`` too."""
         path = f"/apis/{resource.group}/{resource.version}"
         try:
             found = await self._fetch_fact(ApiRequest(path=path, doubts=False), None)
@@ -155,8 +155,8 @@ class CapabilityDiscovery:
     async def _list_unavailable_operators(self, served: Mapping[str, Sequence[str]]) -> Sequence[str]:
         """Return the kinds of jobs whose operator is down; empty if at most one kind is served.
 
-        An operator is down if no pod of its Deployments is available. One without a Deployment counts as down
-        only if another operator is available. `served` has the API versions by API group.
+        An operator is down if no pod of its Deployments is available. An operator without a Deployment counts
+        as down only if another operator is available. `served` has the API versions by API group.
         """
         kinds = list_served_dialects(served)
         if len(kinds) <= 1:

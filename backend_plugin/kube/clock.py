@@ -11,9 +11,9 @@ log: Final = logging.getLogger(__name__)
 _ROUNDING_ERROR: Final = timedelta(seconds=0.5)
 """The mean error of a `Date` header, which has whole seconds."""
 _TOLERANCE: Final = timedelta(seconds=2)
-"""The largest difference that rounding and network latency can cause. A smaller one is ignored."""
+"""The largest difference that rounding and network latency can cause. Smaller ones are ignored."""
 _LOGGED_DIFFERENCE: Final = timedelta(seconds=30)
-"""A larger difference is logged once."""
+"""A larger difference between the cluster's clock and the local clock is logged once."""
 
 
 def get_local_time() -> datetime:
@@ -24,7 +24,7 @@ def get_local_time() -> datetime:
 class Clock:
     """The clock of one cluster, for comparisons with the timestamps of its objects.
 
-    It equals the local clock, which may differ by minutes, until the first response.
+    Until the first API response, it equals the local clock, which may differ from the cluster by minutes.
     """
 
     def __init__(self, get_time: Callable[[], datetime] = get_local_time) -> None:
@@ -32,7 +32,7 @@ class Clock:
         self._ahead = timedelta(0)
         self._is_logged = False
         self._date = ""
-        """The last `Date` header."""
+        """The `Date` header of the last response."""
 
     def get_current_time(self) -> datetime:
         """Return the current time in the cluster."""

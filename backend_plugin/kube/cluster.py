@@ -143,7 +143,7 @@ class KubernetesCluster:
     async def _patch_object(
         self, resource: ApiResource, name: ObjectName, patch: Manifest, *, awaited: bool = False
     ) -> None:
-        """Apply a merge patch. If `name` has a uid, an object with another uid is not changed."""
+        """Apply a merge patch. If `name` contains a uid, an object with another uid is not changed."""
         if not is_path_safe(name.namespace, name.name):
             return
         metadata = get_mapping(patch, "metadata")

@@ -64,7 +64,7 @@ class JsonDecoder:
     """Parses objects of one kind from JSON. `pod_decoder.PodDecoder` has the same methods for protobuf."""
 
     splitter = LineSplitter
-    """The class that splits a watch stream into lines, one per event; its argument is the maximum length."""
+    """The class that splits a watch stream into lines, one per event. Its argument limits the line size."""
 
     def __init__(self, kind: Any, read: Callable[[Any], Record | None]) -> None:
         """Create a decoder that decodes JSON into the type `kind`; `read` converts the result to a record.
@@ -115,7 +115,8 @@ _whole_body: Final = msgspec.json.Decoder(_ListBody[dict[str, Any]])
 def _decode(body: bytes, *decoders: "msgspec.json.Decoder[T]") -> T:
     """Return the result of the first decoder that can decode the body.
 
-    The last one accepts fields of any type: one odd object must not prevent the decoding of a whole list.
+    The last decoder accepts fields of any type, so that a single object with a field of an unexpected type
+    does not prevent the decoding of a whole list.
     """
     for decoder in decoders:
         with contextlib.suppress(ValueError, RecursionError):

@@ -2,7 +2,7 @@
 
 Lists are requested without a `resourceVersion`. The API server then returns the current state, so a list
 after 410 is never older than the cache, and an object that it omits was deleted. Version ``0`` would be
-cheaper, but an API server may answer it from a stale cache; and lists are rare here.
+cheaper, but an API server may answer it from a stale cache; and a reflector rarely lists.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ _LONGEST_ASKED: Final = 60.0
 """The limit in seconds for `Retry-After`: a proxy may send hours, although the API server is back in minutes.
 """
 _MAX_FAILURES: Final = 3
-"""The number of failed watches in a row before a new list, which skips a change that may break the watch."""
+"""The number of failed watches in a row after which the objects are listed again: the watch may always fail
+at the same change, which a list skips."""
 _WATCH: Final = (300.0, 600.0)
 """The bounds in seconds of `timeoutSeconds` of a watch. A random value keeps watches from ending together.
 """

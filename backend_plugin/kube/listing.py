@@ -130,7 +130,8 @@ class ObjectLister:
         """Return the items of all pages, from all configured namespaces or from one cluster-wide list.
 
         The list is cluster-wide if `namespaced` is False or no namespace is configured. The path and the page
-        size are added to `request`. `decode` parses a page. If a list is forbidden, the error names `rule`.
+        size are added to `request`. `decode` parses a page. If a list is forbidden, the error contains the
+        RBAC rule `rule`.
         """
         found: list[T] = []
         for namespace in (self._options.namespaces if namespaced else ()) or ("",):

@@ -25,7 +25,8 @@ _EVERYWHERE: Final = ""
 class OwnerFinder:
     """Finds the FlyteWorkflow of an execution.
 
-    After a failure that will last, such as a missing RBAC rule, it sends no requests for `pause` seconds.
+    After a failure that will last, such as a missing RBAC rule, the finder sends no requests for `pause`
+    seconds.
     """
 
     def __init__(self, api: ApiClient, permissions: Permissions, pause: float) -> None:
@@ -33,9 +34,9 @@ class OwnerFinder:
         self._permissions = permissions
         self._pause = pause
         self._pauses: dict[str, tuple[float, str]] = {}
-        """The end and the reason of each pause, by namespace: a Role may permit the request in only one.
+        """The end and the reason of each pause, by namespace; the key of a pause in all namespaces is empty.
 
-        The key of a pause for all namespaces is empty.
+        Namespaces have their own pauses, because a Role permits the request in one namespace only.
         """
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:

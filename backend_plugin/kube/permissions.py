@@ -31,7 +31,7 @@ class PolicyRule:
 
 
 class Permissions:
-    """Stores which RBAC rules an account lacks, and logs each when it is first missing and when granted.
+    """Stores which RBAC rules an account lacks, and logs each rule when first missing and when granted.
 
     The rules belong in a Role of each namespace if `namespaces` are configured, else in one ClusterRole.
     """
@@ -58,7 +58,7 @@ class Permissions:
         return sentence
 
     def build_unavailable(self, answer: ApiError, rule: PolicyRule) -> ClusterUnavailable:
-        """Return a transient error for a response. A missing `rule` is transient too: an admin may add it."""
+        """Return a transient error for an error response, even if `rule` is missing: an admin may add it."""
         if answer.is_not_authorized:
             return ClusterUnavailable(self.record_missing(rule, answer.message))
         return ClusterUnavailable(f"the API server answers {answer}")

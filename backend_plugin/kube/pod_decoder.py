@@ -24,7 +24,8 @@ _LONGEST: Final = 4_000
 _LARGEST: Final = 2**31 - 1
 _CONDITIONS: Final = frozenset({b"DisruptionTarget", b"PodScheduled", b"Ready"})
 _SHORT: Final = 256
-"""The limit in bytes for cached states and conditions. Longer ones contain messages and rarely repeat."""
+"""The size in bytes below which a parsed field, such as a container state, is cached. Longer fields contain
+messages and rarely repeat."""
 
 
 class PodDecoder:

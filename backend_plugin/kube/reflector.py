@@ -32,16 +32,16 @@ log = logging.getLogger(__name__)
 _LONGEST: Final = 1 << 24
 """The maximum size of one object in bytes. etcd accepts a tenth of it."""
 _RETRIED_REFUSALS: Final = 2
-"""The number of 403 responses in a row that are retried soon. A starting API server has no rules for 1 s."""
+"""The number of successive 403 responses that are retried soon. A starting API server has no rules yet."""
 _STALE_AFTER_TIMEOUTS: Final = 2
 """The number of watch timeouts in a row after which the watch is stale. One bookmark may be late."""
 _WITH_BOOKMARKS: Final = (Job, Pod)
-"""The kinds whose watches always receive bookmarks. Events have no bookmarks. For an unused kind, as some
-PodGroups are, API servers before 1.33 send no bookmark until the first change."""
+"""The kinds whose watches always receive bookmarks. Watches of Events receive none. For a kind without
+objects, such as an unused PodGroup, API servers before 1.33 send no bookmark until the first change."""
 _JOBS: Final = frozenset(map(str, JOBS.values()))
 _OPERATORS: Final = " or ".join(f"the {each.operator}" for each in DIALECTS.values())
 _AT_ONCE: Final = 100
-"""The number of objects that are parsed without yielding to the event loop, which takes about 3 ms."""
+"""The number of objects that are parsed before other asyncio tasks run; their parsing takes about 3 ms."""
 _WATCH_PAUSE_SECONDS: Final = 0.08
 """The delay between two reads of a watch: changes that are received and parsed together cost less."""
 _BACKLOG: Final = 2**16
@@ -92,7 +92,7 @@ class Reflector:
         self._set_state(self._state)
 
     async def run(self) -> NoReturn:
-        """List and watch until cancelled."""
+        """List and watch the objects until cancelled."""
         for synced in self._place.after:
             await synced.wait()
         try:
@@ -210,7 +210,7 @@ class Reflector:
             raise MalformedResponse(f"the connection ended within a watch event of {self._place}")
 
     def _apply_event(self, change: WatchEvent) -> None:
-        """Apply one watch event to the records of this kind. A bookmark changes none of them."""
+        """Apply one watch event to the records of this kind. A bookmark changes no record."""
         item = change.item
         if change.type in ("ADDED", "MODIFIED"):
             self._place.part.apply_change(item)

@@ -40,7 +40,7 @@ class LineSplitter:
 
     @property
     def remainder(self) -> bytes:
-        """The text after the last line end."""
+        """The bytes after the last line end, which are an incomplete line."""
         return b"".join(self._parts)
 
 

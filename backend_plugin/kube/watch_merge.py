@@ -19,10 +19,10 @@ class MergedKind:
         """Set when the consumer of the watch has received all records."""
         self._parts: list[KindPart] = []
         self.is_retaining = False
-        """True if the parts keep their records after a snapshot, because the next one needs them again."""
+        """True if the parts keep their records after a snapshot, a list of all records, for the next one."""
 
     def add_part(self) -> "KindPart":
-        """Create and return a `KindPart` for one more reflector; only before any reflector gets records."""
+        """Return a new `KindPart` for one more reflector. Call this before any reflector gets records."""
         part = KindPart(self)
         self._parts.append(part)
         self.is_retaining = self.record is not Event and len(self._parts) > 1
@@ -55,10 +55,10 @@ class KindPart:
     def __init__(self, gathering: MergedKind) -> None:
         self._gathering = gathering
         self.settled = self.listed = self.forbidden = False
-        """`settled`: the reflector has completed a list, or cannot list. `listed`: it has completed one.
+        """`settled`: the reflector has completed a list, or cannot list. `listed`: it has completed a list.
         `forbidden`: it has no permission to list."""
         self.kept: dict[tuple[str, str], WatchedObject] = {}
-        """The records for the next snapshot; with several parts, they also remain for later snapshots."""
+        """The records for the next snapshot. If there are several parts, they also remain for later ones."""
         self._newest = 0
 
     def replace_records(self, watched_objects: Iterable[WatchedObject]) -> None:
@@ -88,8 +88,8 @@ class KindPart:
     def apply_change(self, watched: WatchedObject) -> None:
         """Store an added or modified object, send it to the consumer of the watch, or both.
 
-        It is sent once the consumer has received the first complete list. It is stored before that, and also
-        later if further complete lists need it (`is_retaining`).
+        Before the consumer has received the first snapshot, the object is stored for it. After that, the
+        object is sent, and also stored if later snapshots need it (`is_retaining`).
         """
         if watched.record is None:
             return
@@ -103,7 +103,7 @@ class KindPart:
             gathering.sink.put_record(watched.namespace, watched.record)
 
     def apply_deletion(self, watched: WatchedObject) -> None:
-        """Remove a deleted object from `kept` and the watch's consumer; keep Events, which remain valid."""
+        """Remove a deleted object here and at the watch's consumer, except Events, which remain valid."""
         if watched.record is None or self._gathering.record is Event:
             return
         self.kept.pop(watched.key, None)

@@ -29,13 +29,13 @@ _OF_TASK: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle
 
 
 def build_attempt(run: Attempt, token: str) -> Attempt:
-    """Return `run` with the execution id and output prefix of a burn-in. A new token gives a new job name."""
+    """Return the attempt `run` with a burn-in's execution id and output prefix; `token` makes it unique."""
     labels = {**run.labels, "execution-id": _EXECUTION}
     return replace(run, execution=_EXECUTION, output_prefix=f"{_PREFIX}{token}", labels=labels)
 
 
 def build_trial(planned: Plan, program: str, seconds: int) -> Plan:
-    """Return the plan with the command ``python -c PROGRAM SECONDS`` and the time limits of a burn-in.
+    """Return `planned` with the command ``python -c PROGRAM SECONDS`` and the time limits of a burn-in.
 
     In an elastic job, torch's agent runs this command.
     """

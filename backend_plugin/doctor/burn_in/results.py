@@ -51,7 +51,7 @@ class _ReportLine(msgspec.Struct, frozen=True, rename={"measurement": "kfpytorch
 
 
 def find_measurement(lines: Iterable[str]) -> Measurement | None:
-    """Return the result from the first valid line, or None; other lines are ignored."""
+    """Return the result in the first valid line of a log, or None; other lines are ignored."""
     for line in lines:
         if line.startswith(_KEY):
             try:
@@ -62,7 +62,7 @@ def find_measurement(lines: Iterable[str]) -> Measurement | None:
 
 
 def build_finding(level: Severity, sentence: str, remedy: str) -> Finding:
-    """Return a finding of the burn-in."""
+    """Return a finding with the id of the burn-in."""
     return Finding(id=_ID, level=level, sentence=sentence, remedy=remedy)
 
 

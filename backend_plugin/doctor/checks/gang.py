@@ -46,9 +46,9 @@ def _check_gang_unused(facts: Facts) -> Iterator[Violation]:
 
 
 def _format_alternative_settings(facts: Facts) -> str:
-    """Return the settings that select a gang scheduler which the cluster has, as one line of YAML.
+    """Return settings that select a gang scheduler of the cluster, as one line of YAML.
 
-    They name the scheduler and, if it is required, the creator of the pod groups.
+    If several programs can create the pod groups for the scheduler, the settings also name one of them.
     """
     scheduler = _select_alternative(facts)
     creator = OPERATOR if is_grouped_by_operator(facts) else BACKEND
@@ -150,7 +150,7 @@ def _list_operator_flags(facts: Facts) -> list[tuple[Manifest, str]]:
 
 
 def is_grouped_by_operator(facts: Facts) -> bool:
-    """True if an operator creates a pod group for every job."""
+    """True if a flag of the operator makes it create a pod group for every job."""
     return any(flag not in ("", NONE) for _, flag in _list_operator_flags(facts))
 
 

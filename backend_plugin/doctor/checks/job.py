@@ -21,7 +21,7 @@ _ELSEWHERE: Final = {
     "exceeded quota": Subject.QUOTAS,
     LIMIT_EXCEEDED: Subject.LIMIT_RANGES,
 }
-"""Parts of rejection messages that another check explains, with the subject that the other check reads."""
+"""Parts of rejection messages, each with the subject (kind of fact) of another check that explains it."""
 _DEFAULT: Final = "default-scheduler"
 _KEPT: Final = ("metadata.labels", "metadata.annotations", "spec")
 _MANY: Final = 5
@@ -97,7 +97,7 @@ def _check_pod_changed(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_effective_additions(sent: Manifest, stored: Manifest) -> Iterator[str]:
-    """Yield what the cluster added that affects scheduling: a scheduler name, or container resources."""
+    """Yield each addition of the cluster that affects scheduling: a scheduler name, container resources."""
     scheduler = get_text(stored, "spec", "schedulerName")
     if not get_text(sent, "spec", "schedulerName") and scheduler not in ("", _DEFAULT):
         yield f"spec.schedulerName is {scheduler!r}, which the job does not set"

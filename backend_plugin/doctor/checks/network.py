@@ -28,7 +28,7 @@ _PEERS: Final = f"[{{{_SELECTOR}}}]"
 
 
 def is_match(selector: JsonValue, labels: Mapping[str, str]) -> bool:
-    """True if a label selector matches; an empty one matches everything, a missing one nothing."""
+    """True if a selector matches the labels; an empty one matches everything, a missing one nothing."""
     if not isinstance(selector, Mapping):
         return False
     required = get_text_map(selector, "matchLabels")
@@ -52,7 +52,7 @@ def _list_rules(policies: Sequence[Manifest], direction: str) -> Sequence[Manife
 
 
 def _is_allowed(rule: Manifest, side: str, peer: RolePods, facts: Facts) -> bool:
-    """True if `side` (``from`` or ``to``) of a rule allows the pods of the role `peer` at any address."""
+    """True if a policy rule's `side` (``from`` or ``to``) allows the pods of role `peer` at any address."""
     return not rule.get(side) or any(_is_peer(each, peer, facts) for each in get_mappings(rule, side))
 
 
@@ -131,7 +131,7 @@ def _format_names(policies: Sequence[Manifest]) -> str:
 
 
 def _format_allow_command(facts: Facts, purpose: str, spec: str) -> str:
-    """Return a command that creates a NetworkPolicy; `purpose` makes its name unique."""
+    """Return a command that creates a NetworkPolicy; `purpose` is a part of the policy's name."""
     metadata = f"{{name: kfpytorch-{purpose}, namespace: {facts.namespace}}}"
     return build_apply_command(
         f"{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {metadata}, "

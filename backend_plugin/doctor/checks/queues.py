@@ -19,7 +19,7 @@ from kfpytorch_common.quantity import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobQueue:
-    """A queue in which the job waits: of its gang scheduler, or of Kueue, if Kueue admits the job first."""
+    """A queue in which the job waits: one of its gang scheduler, or one of Kueue if Kueue admits the job."""
 
     scheduler: str
     adapter: SchedulerAdapter
@@ -49,7 +49,7 @@ def _find_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _list_known_queues(facts: Facts, queue: _JobQueue) -> list[Manifest]:
-    """Return the manifests of the existing queues in the API group of `queue`; `queue` may be one of them."""
+    """Return the manifests of all existing queues whose API group is that of `queue`."""
     return [each for each in facts.get_objects(Subject.QUEUES) if _get_group(each) == queue.resource.group]
 
 
@@ -63,9 +63,9 @@ def _find_parent_queue(facts: Facts, queue: _JobQueue) -> Manifest | None:
 
 
 def _iter_queues(facts: Facts) -> Iterator[tuple[_JobQueue, Manifest]]:
-    """Yield each queue of the job with its own manifest, then again with the manifest of its parent queue.
+    """Yield each queue of the job twice: with its own manifest, and with the manifest of its parent queue.
 
-    A pair is left out if its manifest does not exist.
+    A queue is not yielded with a manifest that does not exist.
     """
     for queue in _list_job_queues(facts):
         for each in (_find_queue(facts, queue), _find_parent_queue(facts, queue)):
@@ -110,7 +110,7 @@ def _check_queue_outdated(facts: Facts) -> Iterator[Violation]:
 
 
 def _iter_oldest_versions(facts: Facts) -> Iterator[tuple[SchedulerAdapter, tuple[int, int, int]]]:
-    """Yield each scheduler whose queue the job names, and its oldest version that supports this job kind."""
+    """Yield each scheduler of a queue that the job names, and its oldest version for this kind of job."""
     labels = get_mapping(facts.task.job, "metadata", "labels")
     for each in list_schedulers().values():
         oldest = each.oldest.get(facts.task.dialect.name)

@@ -1,8 +1,8 @@
-"""Checks of the PodTemplates that Flyte, the settings or the task name, and of those for gang scheduling.
+"""Checks of PodTemplates: those that Flyte, the settings or the task name, and those for gang scheduling.
 
-The latter are found by their usual names, such as ``volcano-template``. The checks cover containers, the
-scheduler, and gang labels and annotations. Most of these have no effect in a PodTemplate, because it applies
-to the pods of many tasks.
+PodTemplates for gang scheduling are found by their usual names, such as ``volcano-template``. The checks
+cover containers, the scheduler, and the labels and annotations that identify a gang. Most of these labels and
+annotations have no effect in a PodTemplate, because a PodTemplate applies to the pods of many tasks.
 """
 
 import json
@@ -19,7 +19,7 @@ from backend_plugin.doctor.checks import gang
 from backend_plugin.doctor.facts import Facts, Subject
 
 NAMES: Final = ("gang-scheduling-template", "volcano-template", "yunikorn-template", "kai-template")
-"""The usual names of PodTemplates for gang scheduling; this project's chart uses them."""
+"""The usual names of PodTemplates for gang scheduling, which this project's Helm chart uses too."""
 _WRITTEN: Final = frozenset(
     {"name", "image", "imagePullPolicy", "resources", "terminationMessagePath", "terminationMessagePolicy"}
 )
@@ -27,21 +27,21 @@ _WRITTEN: Final = frozenset(
 _GROUPS: Final = "yunikorn.apache.org/task-groups"
 _SCHEDULERS: Final = tuple(list_schedulers().values())
 _GANG_KEYS: Final = tuple(key for each in _SCHEDULERS for key in each.gang_keys)
-"""Labels and annotations that identify a gang; each attempt of a task needs its own value."""
+"""The keys of labels and annotations that identify a gang; each attempt of a task needs its own values."""
 _GANG_SCHEDULERS: Final = {
     adapter.scheduler_name: scheduler
     for scheduler, adapters in ADAPTERS.items()
     for adapter in adapters.values()
     if adapter.scheduler_name and not adapter.groups_all_jobs
 }
-"""The gang schedulers by scheduler name, except those that create a pod group for every job themselves."""
+"""The gang schedulers by `schedulerName`, except those that create a pod group for every job themselves."""
 _PREFIXES: Final = tuple(
     {*(key for each in _SCHEDULERS for key in each.keys), *(key.partition("/")[0] for key in _GANG_KEYS)}
 )
 
 
 def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the PodTemplates that the settings or the task name, and those with a name in `NAMES`."""
+    """Return the PodTemplates that the settings or the task name, and those for gang scheduling."""
     names = {*NAMES, facts.settings.default_pod_template_name, facts.task.template}
     return [
         each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) in names - {""}

@@ -18,7 +18,7 @@ _HOOK: Final = "failed calling webhook"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program of an operator. Its Deployments are found by their name or by the name of the image."""
+    """The program of an operator. Its Deployments are found by their name, or by the name of their image."""
 
     deployment: str
     """The usual name of its Deployment."""
@@ -67,9 +67,9 @@ def iter_schema_versions(facts: Facts) -> Iterator[tuple[str, Manifest]]:
 
 
 def list_missing_fields(version: Manifest, paths: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return those of the field paths that a CustomResourceDefinition version lacks, as dotted names.
+    """Return the field paths in `paths` that a CustomResourceDefinition version lacks, as dotted names.
 
-    The paths start below ``spec``.
+    All paths are relative to ``spec``.
     """
     missing = []
     for path in paths:

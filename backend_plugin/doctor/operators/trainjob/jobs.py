@@ -1,7 +1,7 @@
 """Builds the TrainJobs of the doctor, and the pods that Kubeflow Trainer and JobSet create for them.
 
-The pod template comes from the TrainingRuntime that the connector creates. For a task with a runtime of its
-own, the pods lack what that runtime adds, because the doctor does not read it.
+The pod template comes from the TrainingRuntime that the connector creates. For a task that names a
+training runtime, the pods lack what that runtime adds, because the doctor does not read the runtime.
 """
 
 from collections.abc import Callable, Sequence
@@ -143,7 +143,7 @@ def _with_limits(pod: Manifest, seconds: int) -> Manifest:
 
 
 def _find_pod_template(runtime: Manifest) -> Manifest:
-    """Return the pod template of the training nodes; a training runtime also has other replicated jobs."""
+    """Return the pod template of the training nodes in a runtime, which also has other replicated jobs."""
     (nodes,) = (each for each in _list_replicated_jobs(runtime) if get_text(each, "name") == ROLE)
     return get_mapping(nodes, "template", "spec", "template")
 
