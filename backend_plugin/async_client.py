@@ -1,4 +1,4 @@
-"""The functions of `client` for jobs and runtimes, as coroutines and asynchronous generators."""
+"""The functions of the module `client` for jobs and runtimes, as coroutines and asynchronous generators."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -48,7 +48,7 @@ async def list_jobs(
 
 
 async def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
-    """Return one job with all details; see `client.get_job`."""
+    """Return one job with its replicas and events; see `client.get_job`."""
     return await _send(wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
 
@@ -60,7 +60,7 @@ async def watch_jobs(
     details: bool = False,
     server: Address = None,
 ) -> AsyncGenerator[wire.JobChange, None]:
-    """Yield each current job and then each change; see `client.watch_jobs`."""
+    """Yield each current job, and then each change of a job; see `client.watch_jobs`."""
     request = wire.WatchJobsRequest(name=name, namespace=namespace, active_only=active_only, details=details)
     async with aclosing(_stream(request, wire.JobChange, server)) as changes:
         async for change in changes:
@@ -70,7 +70,7 @@ async def watch_jobs(
 async def wait_for_job(
     name: str, *, timeout: timedelta | None = None, namespace: str | None = None, server: Address = None
 ) -> wire.Job:
-    """Return a job with all details as soon as it has ended; see `client.wait_for_job`."""
+    """Return a job with its replicas and events as soon as it has ended; see `client.wait_for_job`."""
     wait = calls.JobWait(name, namespace, timeout)
     try:
         async with aclosing(_stream(wait.request, wire.JobChange, server, wait.seconds)) as changes:

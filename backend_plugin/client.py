@@ -1,17 +1,19 @@
-"""The Python client of a running server; the commands use it.
+"""The Python client of a running server; the `kfpytorch` commands use it.
 
-`async_client` has the functions for jobs and runtimes as coroutines and asynchronous generators.
+The module `async_client` has the functions for jobs and runtimes as coroutines and asynchronous generators.
 
-All functions take these arguments:
+The functions share these arguments:
 
 - `server`: ``HOST:PORT``, ``grpcs://HOST:PORT`` for TLS, the state directory of a local server, or a `Server`
   with the credentials of the caller. The default is the server in ``KFPYTORCH_SERVER``, or the one that runs
   with this user's state directory.
-- `name`: a job: its name, a prefix of it, or the name of a Flyte execution; or the name of a runtime or node.
-- `namespace`: only jobs and runtimes of this namespace. The name of a job may also contain it, as
-  ``NAMESPACE/NAME``.
+- `name`: for a job, its name, a prefix of its name, or the name of a Flyte execution; otherwise the name of a
+  runtime or node.
+- `namespace`: only jobs and runtimes of this namespace are used. The `name` of a job may also contain the
+  namespace, as ``NAMESPACE/NAME``.
 
-They raise `RequestFailed` if the request fails, and `NotFound` if nothing has the name.
+The functions raise `RequestFailed` if the request fails, and `NotFound` if no job, runtime or node has the
+name.
 """
 
 from collections.abc import Generator, Iterator
@@ -47,7 +49,7 @@ SERVING: Final = "SERVING"
 """The health status of a server that is ready."""
 
 _PROBE_SECONDS: Final = 5.0
-"""The timeout of a health check."""
+"""The timeout of a health check in seconds."""
 
 
 def list_jobs(
@@ -70,7 +72,7 @@ def list_jobs(
 
 
 def get_job(name: str, *, namespace: str | None = None, server: Address = None) -> wire.Job:
-    """Return one job with all details; the request fails if the name matches several jobs."""
+    """Return one job with its replicas and events; the request fails if the name matches several jobs."""
     return send(wire.GetJobRequest(name=name, namespace=namespace), wire.Job, server)
 
 
@@ -82,7 +84,7 @@ def watch_jobs(
     details: bool = False,
     server: Address = None,
 ) -> Generator[wire.JobChange, None, None]:
-    """Yield each current job, the oldest first, then each change; stop when the job `name` has ended.
+    """Yield each current job, the oldest first, then each change; with `name`, stop when that job has ended.
 
     The arguments are as for `list_jobs`.
 
@@ -96,10 +98,10 @@ def watch_jobs(
 def wait_for_job(
     name: str, *, timeout: timedelta | None = None, namespace: str | None = None, server: Address = None
 ) -> wire.Job:
-    """Return a job with all details as soon as it has ended; `verdict.phase` is its Flyte phase.
+    """Return a job with its replicas and events as soon as it has ended; `verdict.phase` is its Flyte phase.
 
     Raises:
-        NotEnded: If the job has not ended within the timeout; None is no limit.
+        NotEnded: If the job has not ended within `timeout`. If `timeout` is None, there is no limit.
         NotFound: If the job does not exist, or is deleted before it ends.
     """
     wait = calls.JobWait(name, namespace, timeout)
@@ -126,7 +128,7 @@ def get_job_logs(
 def read_log_parts(
     name: str, options: LogOptions, *, namespace: str | None = None, server: Address = None
 ) -> Generator[wire.LogLines, None, None]:
-    """Yield the log lines in the batches that the server sends."""
+    """Yield the log lines of a job's replicas, in the batches that the server sends."""
     request = wire.ReadLogsRequest(name=name, namespace=namespace, **asdict(options))
     return stream(request, wire.LogLines, server)
 
@@ -169,8 +171,9 @@ def get_runtime_packages(
 ) -> wire.RuntimePackages:
     """Return the Python version, the packages and the GPUs that a training runtime provides.
 
-    To list them, the server runs a job with one node of the runtime, and then deletes the job. `timeout` is
-    the longest time for the job, 10 minutes by default. A ClusterTrainingRuntime requires `namespace`.
+    To list the packages, the server runs a job with this runtime on one node, and then deletes the job.
+    `timeout` is the longest time for the job, 10 minutes by default. A ClusterTrainingRuntime requires
+    `namespace`.
     """
     request, seconds = calls.build_packages_request(name, namespace, timeout)
     return send(request, wire.RuntimePackages, server, seconds)
@@ -179,7 +182,7 @@ def get_runtime_packages(
 def check_health(service: str = "", *, server: Address = None) -> str:
     """Return the status of a server from gRPC's health service: `SERVING` if it is ready.
 
-    `service` is ``liveness`` for the status of the process; empty for its readiness.
+    `service` is ``liveness`` for the status of the server's process; empty for the readiness of the server.
     """
     from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 

@@ -1,4 +1,4 @@
-"""The common parts of `client` and `async_client`: methods, options, and the wait for a job."""
+"""The code that `client` and `async_client` share: gRPC methods, log options, and the wait for a job."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,9 +19,9 @@ _PATHS: Final = {
         for method in service.methods
     },
 }
-"""The path of each method by the type of its request; no two methods share a type."""
+"""The path of each gRPC method, by the type of its request; no two methods share a request type."""
 UNARY_SECONDS: Final = 30.0
-"""The timeout of a unary call, which needs only the server's memory or a few API requests."""
+"""The timeout of a unary call in seconds. The server needs only its memory or a few API requests for it."""
 _PACKAGES: Final = timedelta(minutes=10)
 _CLEANUP: Final = timedelta(minutes=1)
 """The time to start and to delete the job that lists packages, in addition to the timeout of the job."""
@@ -30,29 +30,29 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class NotEnded(RequestFailed):
-    """The error that a job has not ended within the timeout; the message contains its last known phase."""
+    """Raised if a job has not ended within the timeout; the message contains the job's last known phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """The selection of log lines of a job, with the field names of `ReadLogsRequest`."""
+    """Options that select log lines of a job; the fields are named as in the message `ReadLogsRequest`."""
 
     follow: bool = False
     """Wait for more lines until the job has ended."""
     tail: int | None = None
-    """The number of last lines of each replica to return; None for all."""
+    """The number of lines to return from the end of each replica's log; None for all lines."""
     rank: int | None = None
-    """A global rank: return only lines of the replicas that may have it."""
+    """A global rank; only lines of the replicas in which this rank may run are returned."""
     replica: str | None = None
     """The name of a replica, such as ``worker-1``."""
     node: int | None = None
-    """The position of a replica in the order of the ranks, from 0."""
+    """The node number of a replica: its position in the order of the ranks, from 0."""
     previous: bool = False
     """Return the lines of the container run before the last restart."""
 
 
 def build_method(request: Message, answer: type[Message]) -> dict[str, Any]:
-    """Return the path and serializers of a gRPC method, for a channel's `unary_unary` or `unary_stream`.
+    """Return the arguments for a channel's `unary_unary` or `unary_stream`: a method's path and serializers.
 
     The method is the one whose request has the type of `request`. `answer` is the type of its response.
     """
@@ -75,7 +75,7 @@ def build_packages_request(
 
 
 def find_runtime(name: str, namespace: str | None, found: wire.ListRuntimesResponse) -> wire.Runtime:
-    """Return the training runtime with this name from a list.
+    """Return the training runtime with the name `name` from the list `found`.
 
     Raises:
         NotFound: If no runtime has the name.
@@ -104,6 +104,6 @@ class JobWait:
         self.job = change.job
 
     def build_timeout_error(self) -> NotEnded:
-        """Return the error that the job has not ended in time."""
+        """Return the error which reports that the job has not ended within the timeout."""
         phase = f"; its phase is {self.job.verdict.phase}" if self.job.HasField("verdict") else ""
         return NotEnded(f"{self.job.name} has not ended within {self.seconds:g} s{phase}")

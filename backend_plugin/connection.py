@@ -1,4 +1,4 @@
-"""A gRPC connection to a running server, with the credentials of the caller and messages for its failures."""
+"""gRPC connections to a running server, with the credentials of the caller and messages for failed calls."""
 
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -61,7 +61,7 @@ def stream(
 
 @asynccontextmanager
 async def open_async_channel(server: Address) -> AsyncIterator[tuple["grpc.aio.Channel", Metadata]]:
-    """Yield a channel for asyncio to the server, and the metadata to send with each call.
+    """Yield an asyncio channel to the server, and the metadata to send with each call.
 
     Raises:
         RequestFailed: If the connection or a call within the context fails.

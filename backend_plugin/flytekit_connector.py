@@ -1,9 +1,9 @@
-"""An adapter that runs this server's task service in flytekit's connector server.
+"""An adapter that runs the task service of this backend in flytekit's connector server.
 
 Run it in a stock connector image with ``pyflyte serve connector --modules
-backend_plugin.flytekit_connector``. The import registers task type `pytorch`, versions 0 and 1. Port, health,
-metrics and shutdown are those of flytekit's server, which drops some template fields, the status codes of
-errors, and GetTaskLogs. `kfpytorch serve` has no such limits.
+backend_plugin.flytekit_connector``. The import registers task type `pytorch`, versions 0 and 1. The
+server of flytekit provides the port, health checks, metrics and shutdown. It drops some template fields and
+the status codes of errors, and does not offer GetTaskLogs. `kfpytorch serve` does not have these limits.
 """
 
 import asyncio
@@ -51,13 +51,13 @@ class TaskReference(ResourceMeta):  # type: ignore[misc]  # flytekit has no type
 
     @classmethod
     def decode(cls, data: bytes) -> "TaskReference":
-        """Return the reference for bytes that Flyte sends back."""
+        """Return the reference that Flyte sends back as `data`."""
         return cls(data)
 
 
 @dataclass
 class _CompleteResource(Resource):  # type: ignore[misc]
-    """A resource that keeps all fields of the server's response, not only those of flytekit's class."""
+    """A flytekit `Resource` that keeps all fields of the GetTask response, also those that flytekit drops."""
 
     message_: admin.Resource | None = None
 
@@ -122,7 +122,7 @@ class Connector(AsyncConnectorBase):  # type: ignore[misc]
     async def create(
         self, task_template: Any, output_prefix: str, task_execution_metadata: Any = None, **_: Any
     ) -> TaskReference:
-        """Create the job of a task, and return the reference to it."""
+        """Create the job of a task, and return the reference to the job."""
         metadata = task_execution_metadata.to_flyte_idl() if task_execution_metadata else None
         request = admin.CreateTaskRequest(
             template=task_template.to_flyte_idl(),

@@ -1,4 +1,4 @@
-"""The errors of requests to a server, and the explanation of an error of gRPC."""
+"""The errors of requests to a server, and the conversion of a gRPC error to one of these errors."""
 
 import os
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ _NO_CONNECTION: Final = "failed to connect to all addresses"
 _COMPLETE: Final = frozenset(
     {"NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
 )
-"""The status codes with details that are a complete message for the user."""
+"""The gRPC status codes with which the error details are a complete message for the user."""
 
 
 class RequestFailed(BackendError):
@@ -48,7 +48,7 @@ _KINDS: Final = {"NOT_FOUND": NotFound, "DEADLINE_EXCEEDED": DeadlineExceeded}
 
 
 def explain(error: "grpc.RpcError", server: Server) -> RequestFailed:
-    """Return the error to show to the user; open a connection again to diagnose an unreachable server."""
+    """Return the error to show to the user; if the server is unreachable, connect again to find out why."""
     call: Any = error
     code, details = call.code().name, call.details() or ""
     where = f"the server at {server.address}"

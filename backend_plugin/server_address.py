@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 TLS: Final = "grpcs://"
-"""The scheme of an address with TLS."""
+"""The URL scheme of a server address that requires TLS."""
 SERVER: Final = "KFPYTORCH_SERVER"
-"""The environment variable with the address, ``HOST:PORT``, or ``grpcs://HOST:PORT`` with TLS."""
+"""The environment variable with the server's address: ``HOST:PORT``, or ``grpcs://HOST:PORT`` for TLS."""
 TOKEN: Final = "KFPYTORCH_TOKEN"  # noqa: S105 - a variable's name.
 """The environment variable with the access token of the server."""
 FILES: Final[Mapping[str, str]] = {
@@ -17,10 +17,10 @@ FILES: Final[Mapping[str, str]] = {
     "key": "KFPYTORCH_KEY",
     "tls_server_name": "KFPYTORCH_TLS_SERVER_NAME",
 }
-"""The environment variables for the fields of `Server` that configure TLS."""
+"""The environment variable of each field of `Server` that configures TLS, by the name of the field."""
 
 START_HINT: Final = "start one: kfpytorch serve --cluster embedded"
-"""The remedy if no server runs."""
+"""The part of error messages that shows how to start a server if none runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ Address: TypeAlias = Server | str | None
 
 
 def split_address(address: str) -> tuple[str, int] | None:
-    """Return the host and port of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if one of them is invalid."""
+    """Return the host and port of ``HOST:PORT`` or ``grpcs://HOST:PORT``; None if either is invalid."""
     host, _, port = address.removeprefix(TLS).rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and int(port) < 65_536):
         return None

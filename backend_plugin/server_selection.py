@@ -16,7 +16,8 @@ def find_server(server: Address) -> Server:
     of this user.
 
     Raises:
-        ServerNotFound: If no server runs with that state directory, or with one that the address names.
+        ServerNotFound: If no server runs with that state directory, or if the address is another state
+            directory and no server runs with it.
         RequestFailed: If the token or a file for TLS is unusable.
     """
     requested = server if isinstance(server, Server) else Server(address=server)
@@ -60,7 +61,7 @@ def _require_running_server(state: Path) -> server_file.ServerInfo:
 
 
 def _with_tls(server: Server) -> Server:
-    """Return the server; add ``grpcs://`` to its address if a certificate is set."""
+    """Return the server; add ``grpcs://`` to its address if a CA or a client certificate is set."""
     for one, other in (("cert", "key"), ("key", "cert")):
         if getattr(server, one) and not getattr(server, other):
             raise RequestFailed(
@@ -74,7 +75,7 @@ def _with_tls(server: Server) -> Server:
 
 
 def _with_local(server: Server, running: server_file.ServerInfo) -> Server:
-    """Return `server` with the address of the local server `running`, and its token and CA where missing."""
+    """Return `server` with the address of the local server `running`; add its token and CA if not set."""
     token = _parse_token(server.token, "--token") or running.token
     if not token and running.token_file:
         text = read_file(running.token_file, f"the token of {running.endpoint}").decode(errors="replace")

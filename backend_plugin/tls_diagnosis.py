@@ -16,9 +16,9 @@ ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 SECONDS: Final = 5.0
 """Timeout for a connection in seconds."""
 _ALERT: Final = 1.0
-"""Seconds to wait for an alert: with TLS 1.3, a server checks the client certificate after the handshake."""
+"""Seconds to wait for a TLS alert: in TLS 1.3, a server checks the client certificate after the handshake."""
 _NAMES: Final = frozenset({62, 64})
-"""OpenSSL's error codes for a certificate of another host name or address."""
+"""OpenSSL's error codes for a certificate that is valid for another host name or address."""
 _TIMES: Final = frozenset({9, 10})
 _NO_TLS: Final = (
     *("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"),
@@ -110,7 +110,7 @@ def _judge_certificate(server: Server, address: tuple[str, int], error: ssl.SSLC
 
 
 def _read_names(server: Server, address: tuple[str, int]) -> tuple[str, ...]:
-    """Return the names in the server's certificate; ``()`` if it is not trusted or the connection fails."""
+    """Return the host names in a server's certificate; ``()`` if it is untrusted or the connection fails."""
     context = _build_context(server)
     context.check_hostname = False
     try:

@@ -31,7 +31,7 @@ class Allowlist:
     refused: Collection[str] = ()
     """The names of namespaces that are rejected in addition to `SYSTEM`."""
     template: str = ANY
-    """The namespace of a project and domain: a template as in Flyte's settings, or a shell pattern."""
+    """The namespace for each project and domain: a template as in Flyte's settings, or a shell pattern."""
 
     def is_served(self, namespace: str) -> bool:
         """True if the settings allow this server to read and change jobs in the namespace."""
@@ -40,7 +40,7 @@ class Allowlist:
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     def find_rejection_reason(self, namespace: str, prefix: str) -> str | None:
-        """Return why calls for jobs with this namespace and output prefix are rejected; None if allowed."""
+        """Return why calls for this namespace and output prefix are rejected; None if they are allowed."""
         if not self.is_served(namespace):
             return f"this connector does not serve namespace {namespace!r}"
         return self.prefixes.find_rejection_reason(prefix)

@@ -16,19 +16,19 @@ from backend_plugin.shell.together import timeout
 log = logging.getLogger(__name__)
 
 Order: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-"""The work of an operation; called again for each retry."""
+"""The function that does the work of an operation; it is called again for each retry."""
 
 Key: TypeAlias = tuple[object, ...]
-"""The kind of the operation, then the values that identify its target."""
+"""The key of an operation: its kind, then the values that identify its target, such as a job's name."""
 
 DELETE_JOB: Final = "delete_job"
 """The kind of the operations that delete jobs. A deletion that the cluster has not accepted is not recorded
-there, so no other server repeats it."""
+in the cluster, so no other server repeats the deletion."""
 FIRST_PAUSE: Final = 0.2
 """Seconds before the first retry. The pause doubles before each further retry, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 30.0
 _LAST_PAUSE: Final = 1.0
-"""The maximum pause while the server drains, so that every operation is retried before the end."""
+"""The maximum pause in seconds during the shutdown, so that every operation is retried before its end."""
 
 
 class BackgroundOperations:
@@ -54,7 +54,7 @@ class BackgroundOperations:
         return sum(1 for key in list(self._tasks) if key[0] == what)
 
     def submit(self, key: Key, order: Order, fields: Mapping[str, object]) -> asyncio.Task[None]:
-        """Start an operation, unless one with this key runs; return the task of the operation with the key.
+        """Start an operation, unless one with this `key` runs already; return the operation's asyncio task.
 
         `order` does the work of a new operation, and is called again for each retry. `fields` are added to
         its log lines.
@@ -74,13 +74,13 @@ class BackgroundOperations:
             task.cancel()
 
     async def drain(self, seconds: float, deletion_seconds: float = 0.0) -> None:
-        """Wait for the running operations, and cancel those that are left at their time limit.
+        """Wait for the running operations, and cancel those that still run at their time limit.
 
-        If this call itself is cancelled, cancel all of them immediately.
+        If this call itself is cancelled, cancel all operations immediately.
 
         Args:
-            seconds: The time limit.
-            deletion_seconds: The time limit of job deletions, if it is longer than `seconds`.
+            seconds: The time limit in seconds.
+            deletion_seconds: The time limit of job deletions in seconds, if it is longer than `seconds`.
         """
         self._settling.set()
         try:
@@ -110,10 +110,10 @@ class BackgroundOperations:
                 log.warning(why, DELETE_JOB, extra=self._interrupted[key][1])
 
     async def resubmit_deletions(self, seconds: float) -> None:
-        """Restart the job deletions that were interrupted, for example by the end of their event loop.
+        """Restart the job deletions that were interrupted, for example by the end of the event loop.
 
-        First cancel all operations that still run. Running deletions are then restarted, too. After the
-        restart, wait for the deletions for up to `seconds`.
+        First cancel all operations that still run, so that the running deletions are restarted, too. After
+        the restart, wait for the deletions for up to `seconds`.
         """
         await self._cancel_all()
         for key, (order, fields) in [*self._interrupted.items()]:

@@ -1,4 +1,4 @@
-"""Bounded reads of files that a user has named; endless and special files are rejected."""
+"""Reads files that a user has named, up to a size limit; endless and special files are rejected."""
 
 import errno
 import os
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 LONGEST: Final = 16 * 2**20
-"""The default limit in bytes. All PodTemplates of a cluster take a few megabytes; parsing them as YAML
-takes a minute."""
+"""The default size limit of a file in bytes. A file with all PodTemplates of a cluster has a few megabytes,
+and to parse it as YAML takes a minute."""
 LONGEST_SECRET: Final = 2**20
-"""The limit for tokens and certificates; the CA bundle of a system has a quarter of this size."""
+"""The size limit of token and certificate files in bytes; a system's CA bundle has a quarter of this size."""
 
 
 def read_file(path: Path, longest: int = LONGEST) -> bytes:

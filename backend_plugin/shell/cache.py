@@ -27,9 +27,9 @@ _ROUTINE: Final = (
     | {"SuccessfulCreatePod", "SuccessfulDeletePod", "SuccessfulCreateService", "SuccessfulDeleteService"},
     {"Started", "Killing"},
 )
-"""Reasons of routine events, which are dropped first. A large job has several of them for each pod, and they
-must not displace other events, such as a preemption. The events of the second set show that a pod has run, so
-they are kept longer."""
+"""Reasons of routine events, which are removed first if a job has too many events. A large job has several
+routine events for each pod, and they must not displace other events, such as a preemption. The events of the
+second set show that a pod has run, so they are kept longer."""
 # Maximum number of gone jobs in the cache, because a user can create and delete any number of jobs. A job
 # takes five kilobytes or more. For a job that is no longer in the cache, the API server and the object store
 # are queried again.
@@ -42,7 +42,7 @@ Listener: TypeAlias = Callable[[CachedJob], None]
 
 
 class Cache:
-    """A `Sink` (see `shell.cluster`) that stores the objects that the watch delivers, one entry per job."""
+    """A cache of the objects that a watch delivers, with one entry per job; implements `cluster.Sink`."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Cache:
         self._by_node = AttemptIndex()
         self._queues = QueuePositions()
         self._places: dict[Key, str] = {}
-        """The job name of each placeholder pod, which reserves capacity, by the pod's namespace and name."""
+        """The job name of each placeholder pod, by namespace and name of the pod, which reserves capacity."""
         self._gone: dict[Key, None] = {}
-        """The keys of jobs found not to exist, in the order of discovery. A new job may reuse a key."""
+        """The keys of jobs that were found not to exist, the earliest first. A new job may reuse a key."""
         self._complete: set[type[Record]] = set()
         self._listeners: list[Listener] = []
         self.removal_listeners: list[Listener] = []
-        """Called with each entry that is removed."""
+        """Functions that are called with each entry that is removed from the cache."""
         self.ready = asyncio.Event()
         """Set once all jobs and pods have been listed."""
 
@@ -87,7 +87,7 @@ class Cache:
             raise ClusterUnavailable(self.describe_incompleteness()) from late
 
     def describe_incompleteness(self) -> str:
-        """Return a message with the reason why not all jobs and pods are listed; empty if they are."""
+        """Return the reason why not all jobs and pods have been listed yet; empty if all have been listed."""
         if self.ready.is_set():
             return ""
         failures = self.describe_failures()
@@ -104,7 +104,7 @@ class Cache:
         return self._entries.get(key)
 
     def get_attempts(self, run: "Attempt") -> "Mapping[CachedJob, Attempt]":
-        """Return the cached jobs of the Flyte node to which `run` belongs, each with its attempt."""
+        """Return the cached jobs of the Flyte node of the attempt `run`, each with its own attempt."""
         return self._by_node.get_attempts(run)
 
     def is_complete(self, kind: type[Record]) -> bool:
@@ -112,16 +112,17 @@ class Cache:
         return kind in self._complete
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with a job after each change of it; the returned function removes the listener."""
+        """Call `listener` with each job that changes, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     # ---- changes from the watch
 
     def replace_records(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all objects of one kind by a list.
+        """Replace all cached objects of one kind by `records`.
 
-        A cached job that is not in the list stays, marked `unconfirmed`, until its deletion is confirmed.
+        A cached job that is not in `records` stays in the cache, marked `unconfirmed`, until the API server
+        confirms its deletion.
         """
         listed = [*records]
         if kind is Job:
@@ -137,14 +138,14 @@ class Cache:
             self.ready.set()
 
     def _mark_missing(self, listed: Container[Key]) -> None:
-        """Mark jobs that a list does not contain, so that the reconciler checks if they are gone."""
+        """Mark the cached jobs that are not in `listed`, so that the reconciler checks if they are gone."""
         for entry in self:
             if entry.exists and entry.key not in listed:
                 entry.unconfirmed, entry.undisturbed = True, ()
                 self._notify_listeners(entry)
 
     def _replace_objects(self, kind: type[Record], records: Iterable[tuple[str, Record]]) -> None:
-        """Replace all pods, pod groups or events; listeners are called only for jobs that changed."""
+        """Replace all cached pods, pod groups or events; call the listeners only for jobs that changed."""
         field = _FIELDS[kind]
         before = self._clear_objects(kind, field)
         added = [self._add_record(namespace, record) for namespace, record in records]
@@ -165,21 +166,21 @@ class Cache:
         return before
 
     def _recheck_companions(self) -> None:
-        """Reset `accompanied` of jobs without a pod group, so that the reconciler creates missing groups."""
+        """Reset `accompanied` of jobs without a pod group, so that the reconciler creates missing ones."""
         for entry in self:
             if entry.accompanied and not entry.pod_groups:
                 entry.accompanied = False
                 self._notify_listeners(entry)
 
     def put_record(self, namespace: str, record: Record) -> None:
-        """Add or update an object."""
+        """Add an object to the cache, or replace its earlier version."""
         if isinstance(record, Job):
             self._put_job(self._get_or_create(namespace, record.name), record)
         elif (of := self._add_record(namespace, record)) is not None:
             self._notify_listeners(of)
 
     def _add_record(self, namespace: str, record: Record) -> CachedJob | None:
-        """Add an object to the entry of its job, and return the entry; None if it belongs to no job."""
+        """Add an object to its job's entry, and return the entry; None if the object belongs to no job."""
         if isinstance(record, Pod):
             if not record.job_name:
                 return None
@@ -281,7 +282,7 @@ class Cache:
         self._notify_listeners(entry)
 
     def _replace_outdated(self, entry: CachedJob, job: Job) -> CachedJob:
-        """Return the entry, or a new one if the entry belongs to an earlier job of the same name."""
+        """Return `entry`, or a new entry for `job` if `entry` belongs to an earlier job of the same name."""
         if entry.job is None or entry.job.uid == job.uid:
             return entry
         self._remove_entry(entry)
@@ -333,7 +334,7 @@ class Cache:
                 self._remove_entry(oldest)
 
     def add_missing_job(self, key: Key, output_prefix: str) -> CachedJob:
-        """Add a job that does not exist, marked as gone, with the output prefix of the client's reference."""
+        """Add a job that does not exist, marked as gone; `output_prefix` is from the client's reference."""
         entry = self._get_or_create(*key)
         entry.output_prefix = output_prefix
         self.mark_deleted(entry)
@@ -352,7 +353,7 @@ class Cache:
             self._gone.pop(entry.key, None)
 
     def _record_lag(self, before: Job | Pod | None, record: Job | Pod) -> None:
-        """Report how long the watch took to deliver a change of a job or pod, with `lag` of the constructor.
+        """Call the function `lag` with the seconds that the watch took to deliver a change of a job or pod.
 
         Do nothing until all jobs and pods have been listed, because listed objects may have changed long ago.
         """
@@ -369,11 +370,11 @@ class Cache:
 
 
 def _select_events(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """Return the events of a job to keep when one is added: all, or fewer if there are `_MAX_EVENTS`.
+    """Return the events of a job to keep when an event is added: all, if they are fewer than `_MAX_EVENTS`.
 
-    An old routine event, such as `Pulled` (see `_ROUTINE`), is left out. Without such an event, the oldest
-    events are left out, but not the latest two that servers of this backend have written (see
-    `core.judging.job_events`): without such an event in its cache, a server would write it again.
+    Otherwise leave out the oldest routine event, such as `Pulled` (see `_ROUTINE`). Without a routine event,
+    leave out the oldest events, but keep the latest two that servers of this backend have written (see
+    `core.judging.job_events`), because a server writes such an event again if its cache does not contain it.
     """
     if len(events) < _MAX_EVENTS:
         return events

@@ -1,4 +1,4 @@
-"""An entry of the cache: the state of one job and the work on it. Also the index of entries by Flyte node."""
+"""The cache entry of a job: its observed state and the work on it. Also an index of jobs by Flyte node."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 class CachedJob:
-    """The observed state of one job."""
+    """The cache entry of one job: its observed state, and the state of this server's work on the job."""
 
     __slots__ = (
         "accompanied", "answer", "error_files", "events", "gone", "job", "last_event_reason",
@@ -39,22 +39,22 @@ class CachedJob:
         self.origin: TaskAnnotation | None = None
         self.output_prefix = self.queue = ""
         """The output prefix is from the job's annotation, or from a client's reference if the job does not
-        exist. The queue is from the job's gang request."""
+        exist. The queue is from the job's annotation about its gang (`core.scheduling.gang_annotation`)."""
         self.pods: tuple[Pod, ...] = ()
         self.events: tuple[Event, ...] = ()
         self.pod_groups: tuple[PodGroup, ...] = ()
         self.error_files: tuple[ErrorFile, ...] = ()
         self.outputs: bool | None = None
-        """True if outputs exist; None before they have been read, or if that is not possible."""
+        """True if the task's outputs exist; None before they have been read, or if they cannot be read."""
         self.reading_outputs = self.read = self.unconfirmed = self.accompanied = self.warned = False
         """`reading_outputs`: the outputs are being read. `read`: the outputs have been read.
-        `unconfirmed`: a list does not contain the job, and the API server has not confirmed its deletion.
-        `accompanied`: the companion objects of the job (such as its pod group) exist, but may not be in the
-        cache yet. `warned`: the events for the warnings have been written."""
+        `unconfirmed`: the last list of jobs does not contain the job, but the API server has not confirmed
+        its deletion. `accompanied`: the companion objects of the job (such as its pod group) exist, but may
+        not be in the cache yet. `warned`: the events for the job's warnings have been written."""
         self.logged_phase: Phase | None = None
-        """The phase that was logged last."""
+        """The phase of the job that was logged last."""
         self.undisturbed: tuple[Pod, ...] = ()
-        """The pods when all replicas were last found running; empty after a change that requires work."""
+        """The pods as they were when all replicas were last found running; empty if a check is needed."""
         self.stopped: frozenset[str] = frozenset()
         """The uids of the pods that this server has stopped, because a user has cancelled the job."""
         self.last_event_reason: JobEventReason | None = None
@@ -62,10 +62,11 @@ class CachedJob:
         self.gone: datetime | None = None
         """The time at which the job was found not to exist."""
         self.answer: CachedResponse | None = None
-        """The last encoded response to GetTask."""
+        """The last response to a GetTask call for the job."""
         self.version = self.unmeasured = 0
-        """`version`: incremented with every change. `unmeasured`: the number of durations that are still to
-        be measured for a job that this server created (waiting time and start time)."""
+        """`version`: a number that is incremented with every change of the entry. `unmeasured`: the number of
+        durations (waiting time and start time) that are still to be measured; 0 if another server created the
+        job."""
 
     @property
     def exists(self) -> bool:
@@ -97,7 +98,7 @@ class CachedJob:
 
     @property
     def object_name(self) -> ObjectName:
-        """The name of the job; without a uid if the job was never observed."""
+        """The namespace, name and uid of the job; without the uid if the job was never observed."""
         if self.job is None:
             return ObjectName(namespace=self.namespace, name=self.name)
         return build_job_name(self.job)
@@ -109,7 +110,7 @@ class CachedJob:
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that the job owns, without placeholder pods; all its pods if the job itself is unknown."""
+        """The pods that the job owns, without placeholder pods; all its pods if it was never observed."""
         job = self.job
         return self.pods if job is None else tuple(pod for pod in self.pods if is_replica(pod, job))
 
@@ -132,23 +133,23 @@ class CachedJob:
 
 
 class AttemptIndex:
-    """An index of cached jobs by Flyte node. It contains the jobs whose attempt is known."""
+    """An index of the cached jobs by Flyte node; without the jobs for which the attempt is unknown."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, ...], dict[CachedJob, Attempt]] = {}
 
     def get_attempts(self, run: "Attempt") -> Mapping[CachedJob, "Attempt"]:
-        """Return the cached jobs of the Flyte node to which `run` belongs, each with its attempt."""
+        """Return the cached jobs of the Flyte node of the attempt `run`, each with its own attempt."""
         return self._entries.get(run.flyte_node, {})
 
     def add(self, entry: CachedJob) -> None:
-        """Add a cached job; has no effect while its attempt is unknown."""
+        """Add a cached job to the index; has no effect while the attempt of the job is unknown."""
         if entry.origin is not None:
             run = entry.origin.run
             self._entries.setdefault(run.flyte_node, {})[entry] = run
 
     def remove(self, entry: CachedJob) -> None:
-        """Remove a cached job; call this before its attempt changes or the job leaves the cache."""
+        """Remove a job from the index; call this before its attempt changes or the job leaves the cache."""
         if entry.origin is None:
             return
         node = entry.origin.run.flyte_node

@@ -1,6 +1,6 @@
 """A cache of what a cluster supports, such as gang schedulers and kinds of jobs, per namespace.
 
-It is refreshed periodically, and before a task is rejected.
+The cache is refreshed periodically, and before a task is rejected.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ REFRESH_SECONDS: Final = 300.0
 MAX_AGE_SECONDS: Final = 2.0
 """Maximum age in seconds of the capabilities on which a rejection may rely."""
 _DISCOVERY_SECONDS: Final = 4.0
-"""Timeout of one discovery in seconds; a CreateTask that waits for it has seven seconds."""
+"""Timeout in seconds of one discovery of capabilities; a CreateTask call that waits for it ends after 7 s."""
 _MAX_IDLE_REFRESHES: Final = 12
-"""Number of refreshes without a task after which a namespace is dropped."""
+"""A namespace is removed from the cache after this number of refreshes without a task in the namespace."""
 _FIRST: Final = ("default",)
 MAX_NAMESPACES: Final = 1_000
 """Maximum number of namespaces in the cache; it is limited because callers can choose any namespace."""
@@ -41,8 +41,8 @@ class CapabilitySource(Protocol):
     async def fetch_capabilities(self, namespace: str, settings: PluginSettings) -> Capabilities:
         """Return what the cluster supports at present for the jobs of a namespace, such as gang schedulers.
 
-        Only what the settings need is examined. For example, a pod is created in a dry run only if the gang
-        scheduler is detected.
+        Only capabilities that the settings require are examined. For example, a pod is created in a dry run
+        only if the settings require the detection of the gang scheduler.
 
         Raises:
             ClusterUnavailable: If the cluster does not respond.
@@ -54,7 +54,7 @@ class _CacheEntry:
     findings: Capabilities
     at: float
     idle: int = 0
-    """Refreshes since the last task of this namespace."""
+    """Number of refreshes since the last task in this namespace."""
 
 
 class CapabilitiesCache:
@@ -68,7 +68,8 @@ class CapabilitiesCache:
         Args:
             source: The cluster that reports its capabilities. None: no capabilities are found.
             settings: The settings, which determine what is discovered, and if jobs require the discovery.
-            namespaces: Read when `run` starts, and never dropped from the cache; if empty, ``default``.
+            namespaces: The namespaces that are examined when `run` starts, and that are never removed from
+                the cache; if empty, ``default``.
         """
         self._source = source
         self._settings = settings
@@ -79,7 +80,7 @@ class CapabilitiesCache:
         self._logged: dict[tuple[str, str, str], Sequence[str]] = {}
 
     async def run(self) -> None:
-        """Refresh periodically until cancelled."""
+        """Refresh the cached capabilities periodically until cancelled."""
         try:
             for namespace in self._first:
                 await self._try_fetch(namespace)
@@ -118,11 +119,11 @@ class CapabilitiesCache:
     async def refresh(self, namespace: str) -> Capabilities:
         """Return what the cluster supports for the jobs of a namespace, at most `MAX_AGE_SECONDS` old.
 
-        This decides whether a task is rejected. If the capabilities cannot be discovered and the settings do
-        not require them, return only the last known default requests of containers.
+        The result decides whether a task is rejected. If the capabilities cannot be discovered and the
+        settings do not require them, return only the last known default resource requests of containers.
 
         Raises:
-            ClusterUnavailable: If they cannot be discovered, but the settings require them.
+            ClusterUnavailable: If the capabilities cannot be discovered, but the settings require them.
         """
         cached = self._entries.get(namespace)
         if self._source is None:
@@ -178,7 +179,7 @@ class CapabilitiesCache:
         return findings
 
     def log_selection(self, run: Attempt, reasons: Sequence[str]) -> None:
-        """Log why jobs of a project get their gang scheduler, unless the last logged reasons are the same."""
+        """Log why a gang scheduler was selected for a project's jobs; skip reasons that were logged last."""
         place = (run.namespace, run.project, run.domain)
         if self._logged.get(place) != reasons:
             self._logged[place] = reasons
@@ -188,7 +189,7 @@ class CapabilitiesCache:
 
 
 def _trim_table(table: dict[_Key, Any], protected: Container[_Key]) -> None:
-    """Remove the oldest unprotected entries of a table that is longer than `MAX_NAMESPACES`."""
+    """Remove the oldest entries, except `protected` ones, from a table with over `MAX_NAMESPACES` entries."""
     old = (each for each in [*table] if each not in protected)
     for key in islice(old, max(0, len(table) - MAX_NAMESPACES)):
         del table[key]

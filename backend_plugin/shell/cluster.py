@@ -119,13 +119,13 @@ class Cluster(Protocol):
     async def list_pods(self, job: ObjectName) -> Sequence[Pod] | None:
         """Return the pods of a job as the API server has them now, not from a cache.
 
-        None if the server has no permission to list pods; the watch status reports that.
+        Return None if the server has no permission to list pods; the class `WatchStatus` reports that.
         """
 
     async def patch(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> None:
-        """Apply a merge patch (RFC 7386) to a job; has no effect if it does not exist.
+        """Apply a merge patch (RFC 7386) to a job; has no effect if the job does not exist.
 
-        Without `awaited`, the request may be delayed without limit.
+        If no caller waits for the request (`awaited` is False), it may be delayed without limit.
 
         Raises:
             VersionConflict: If the patch contains a `resourceVersion`, and the job has another one.
@@ -134,7 +134,7 @@ class Cluster(Protocol):
     async def delete(self, name: ObjectName, *, awaited: bool = False) -> None:
         """Delete a job if it exists; its pods are deleted in the background.
 
-        Without `awaited`, the request may be delayed without limit.
+        If no caller waits for the request (`awaited` is False), it may be delayed without limit.
         """
 
     async def delete_pod(self, name: ObjectName) -> None:
@@ -152,9 +152,10 @@ class Cluster(Protocol):
         """Apply a merge patch to the object with the kind, name and uid of `manifest`, if it exists."""
 
     async def list_prerequisites(self) -> Sequence[Manifest]:
-        """Return kind and metadata of the objects, such as TrainingRuntimes, that this backend's jobs need.
+        """Return kind and metadata of the prerequisites of all jobs, such as TrainingRuntimes.
 
-        They are read from the API server, not from a cache. One that has an owner already may be left out.
+        They are read from the API server, not from a cache. A prerequisite that already has an owner may be
+        left out.
         """
 
     async def delete_companion(self, manifest: Manifest) -> None:
@@ -167,24 +168,24 @@ class Cluster(Protocol):
         """
 
     async def list_pod_templates(self, namespaces: Sequence[str], name: str) -> Sequence[Manifest]:
-        """Return the PodTemplates of that name in these namespaces."""
+        """Return the PodTemplates with the name `name` in `namespaces`."""
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
         """Return the jobs that other clients created, which have no label of this backend.
 
         If `name` is given, return only the jobs with this name.
 
-        They are read from the API server, not from a cache. The conditions of each job are derived from its
-        manifest alone: its pods are not read.
+        The jobs are read from the API server, not from a cache. The conditions of each job are derived from
+        its manifest alone: its pods are not read.
         """
 
     async def list_runtimes(self) -> Sequence[Runtime]:
         """Return the training runtimes of all kinds in the cluster, as the API server has them now."""
 
     async def find_owner(self, namespace: str, execution: str) -> OwnerReference | None:
-        """Return the workflow object of an execution as owner of its jobs; None if it cannot be found.
+        """Return an owner reference to an execution's workflow object, for its jobs; None if not found.
 
-        Never raises, because a job can also be created without an owner.
+        This method never raises an error, because a job can also be created without an owner.
         """
 
     async def watch(self, sink: Sink) -> None:

@@ -96,7 +96,7 @@ class ConnectorService:
     # ---- create
 
     async def create_task(self, data: bytes) -> admin.CreateTaskResponse:
-        """Create the job of a serialized request; repeated calls for the same attempt create it only once."""
+        """Create the job of a serialized CreateTask request; repeated calls for an attempt create it once."""
         request = await self._creator.planner.run(len(data), partial(create_request.parse_request, data))
         run = request.run
         try:
@@ -214,7 +214,7 @@ class ConnectorService:
     async def get_task_logs(
         self, request: admin.GetTaskLogsRequest
     ) -> AsyncGenerator[admin.GetTaskLogsResponse, None]:
-        """Yield the last lines of every replica, each with the replica's name."""
+        """Yield the last log lines of every replica, with the name of the replica before each line."""
         ref = self._get_served_reference(request.resource_meta)
         entry = self.cache.get((ref.namespace, ref.name))
         pods = entry.replicas if entry is not None and not _is_other_attempt(entry, ref) else ()

@@ -28,7 +28,7 @@ _VARINT_BYTES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRequest:
-    """The fields of a request that the server uses."""
+    """The fields of a CreateTask request that the server uses."""
 
     template: TaskTemplate
     run: Attempt
@@ -75,7 +75,7 @@ def parse_request(data: bytes) -> CreateRequest:
     """Parse a serialized CreateTaskRequest.
 
     Raises:
-        DecodeError: If it is malformed.
+        DecodeError: If the request is malformed.
     """
     problems: list[Problem] = []
     request = admin.CreateTaskRequest.FromString(
@@ -89,7 +89,7 @@ def parse_request(data: bytes) -> CreateRequest:
 
 
 def read_attempt(metadata: TaskExecutionMetadata, output_prefix: str) -> Attempt:
-    """Return the attempt; its maps are sorted by key, so that equal messages give equal manifests."""
+    """Return the attempt of a request. Maps are sorted by key, so that equal requests give equal jobs."""
     # Read each nested message once, because each access creates a Python object.
     attempt = metadata.task_execution_id
     task, node = attempt.task_id, attempt.node_execution_id
@@ -116,7 +116,7 @@ def read_attempt(metadata: TaskExecutionMetadata, output_prefix: str) -> Attempt
 
 
 def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -> bytes:
-    """Return the message without unused or too large fields; add a problem for each too large one."""
+    """Return the message without unused or too large fields; add a `Problem` for each too large field."""
     fields: list[bytes] = []
     sizes: Counter[int] = Counter()
     for index, (number, encoded, content) in enumerate(_iter_fields(data)):
@@ -145,7 +145,11 @@ def _trim_message(data: memoryview, part: _FieldSpec, problems: list[Problem]) -
 
 
 def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield number, encoded field and value of each field in protobuf; raise `DecodeError` if malformed."""
+    """Yield number, encoded field and value of each field of a protobuf message.
+
+    Raises:
+        DecodeError: If the message is malformed.
+    """
     at = 0
     while at < len(data):
         start = at
@@ -166,7 +170,7 @@ def _iter_fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview
 
 
 def _decode_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the varint at `at` and the position after it; raise `DecodeError` if it is malformed."""
+    """Return the varint at offset `at`, and the offset after it; raise `DecodeError` if it is malformed."""
     value = 0
     for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * index)

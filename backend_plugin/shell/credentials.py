@@ -1,7 +1,7 @@
 """TLS certificates, the token and the signing keys of a server, read from files.
 
-Changed files are read again, because certificates and Kubernetes secrets are rotated. If a new content is
-invalid, the error is logged and the previous one stays in use.
+Changed files are read again, because certificates and Kubernetes secrets are rotated. If the new content of a
+file is invalid, the error is logged, and the previous content stays in use.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def read_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> Set[str]:
 
 
 def build_server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return the credentials of a port; each new connection gets the current certificate.
+    """Return the TLS credentials of a gRPC port; each new connection uses the current certificate.
 
     Raises:
         UnusableCredentials: If a file is missing or invalid, or the key does not match the certificate.

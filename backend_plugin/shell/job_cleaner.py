@@ -31,18 +31,18 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VerdictStore:
-    """Stores verdicts in the annotations of failed jobs, and counts them."""
+    """Stores verdicts (reason, message, cause) in annotations of failed jobs, and counts the failures."""
 
     cluster: Cluster
     metrics: Metrics
 
     async def store(self, name: ObjectName, patch: Manifest, *, awaited: bool = False) -> bool:
-        """Apply `patch`, which annotates a failed job with its verdict, unless the job has one.
+        """Apply `patch`, which annotates a failed job with its verdict, unless the job already has a verdict.
 
         The requests may be delayed, unless `awaited` is true because a caller waits for them.
 
         Returns:
-            True if the job now has the verdict of `patch`; False if it has another or does not exist.
+            True if the job now has the verdict of `patch`; False if it has another verdict or does not exist.
 
         Raises:
             VersionConflict: If, in each of `_TRIES` tries, another client changed the job before the patch.
@@ -83,9 +83,9 @@ class JobCleaner:
         self._verdicts = verdicts
 
     def build_operation(self, entry: CachedJob, actions: CleanupActions) -> Order:
-        """Return the operation that performs `actions`.
+        """Return the background operation that performs `actions`.
 
-        If it is retried, it does not repeat the patch that stores the verdict on the job.
+        A retry of the operation does not store the verdict on the job again.
         """
         patch = actions.patch
 

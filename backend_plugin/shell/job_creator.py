@@ -41,10 +41,11 @@ class JobCreator:
         """Create the job of a plan, or find the job of an earlier call for the same attempt.
 
         Returns:
-            The job, True if it is new, and its record in the cache before the call, if any.
+            The manifest of the job; True if this call created the job, else False; and the job as it was in
+            the cache before the call, or None.
 
         Raises:
-            InvalidTask: If a job of another attempt has the name.
+            InvalidTask: If a job of another attempt has the name of the job.
             RequestRejected: If the cluster rejects the job or a prerequisite.
             ClusterUnavailable: If a request fails, or the job is being deleted.
         """
@@ -76,7 +77,8 @@ class JobCreator:
     async def _find_in_other_dialects(self, run: Attempt, dialect: str) -> tuple[Manifest, Job | None] | None:
         """Return the attempt's job of another dialect (kind of job), and its record in the cache.
 
-        None if there is none. An earlier call may have created the job with other settings or operators.
+        Return None if the attempt has no such job. An earlier call may have created the job with other
+        settings, or before an operator was installed or removed.
         """
         cached = self._list_cached_names(run)
         for name in dict.fromkeys([*cached, *await self._list_other_names(run, dialect)]):

@@ -18,9 +18,9 @@ from backend_plugin.shell.logging_setup import build_job_fields
 log = logging.getLogger(__name__)
 
 DELETE_CALL: Final = 1.0
-"""Seconds that a DeleteTask waits for the deletion, which then continues in the background."""
+"""Seconds for which a DeleteTask call waits for the deletion, which then continues in the background."""
 LEAVING: Final = (0.1, 0.4, 1.5, 4.0, 9.0, 15.0)
-"""Seconds before each check whether a deleted job is gone; after the last one, its finalizers are logged."""
+"""Seconds before each check whether a deleted job is gone. The last check logs the finalizers of the job."""
 
 
 class JobDeleter:
@@ -29,7 +29,7 @@ class JobDeleter:
     def __init__(self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, seconds: float) -> None:
         """Create a deleter that submits its background operations to `orders`.
 
-        It checks if a deleted job is gone after each pause in `LEAVING`, then every `seconds`.
+        The deleter checks if a deleted job is gone after each pause in `LEAVING`, then every `seconds` s.
         """
         self._cluster = cluster
         self._cache = cache
@@ -40,7 +40,8 @@ class JobDeleter:
         """Start to delete a job; return when the cluster accepts the deletion, or after `DELETE_CALL` s.
 
         Raises:
-            NotDurable: If the cluster cannot store the deletion. The server retries, but not after a restart.
+            NotDurable: If the cluster cannot store the deletion. The server retries the deletion,
+                but not after a restart of the server.
         """
         order = self._schedule_delete(
             ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid, dialect=ref.dialect),
@@ -54,8 +55,8 @@ class JobDeleter:
         """Delete the jobs of earlier attempts of the same Flyte node.
 
         Raises:
-            AttemptSuperseded: If a later attempt of the node exists. If FlytePropeller still requests `run`,
-                the error makes it start the next attempts, up to the later one.
+            AttemptSuperseded: If the node has a later attempt than `run`. If FlytePropeller still requests
+                `run`, this error makes FlytePropeller start the next attempts, up to the later one.
         """
         known = self._cache.get_attempts(run)
         for entry, other in known.items():

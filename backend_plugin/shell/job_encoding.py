@@ -1,4 +1,4 @@
-"""Encoders for the messages of the services for user commands: jobs, events, nodes, training runtimes."""
+"""Encoders for the gRPC messages that user commands receive: jobs, events, nodes and training runtimes."""
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -159,7 +159,7 @@ def _encode_event(event: Event) -> wire.Event:
 
 
 def encode_node(manifest: Manifest, pods: Iterable[tuple[str, Pod]]) -> wire.Node:
-    """Encode a node from its manifest, with those of `pods` (namespace and pod) that run on it."""
+    """Encode a node from its manifest, with those of `pods` (namespace and pod) that run on the node."""
     name = get_text(manifest, "metadata", "name")
     return wire.Node(
         name=name,

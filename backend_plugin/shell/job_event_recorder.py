@@ -1,4 +1,4 @@
-"""Kubernetes events on a job that waits again after it has run, that runs again, or that has a warning."""
+"""Kubernetes events on jobs that wait for resources again after they ran, run again, or have a warning."""
 
 import logging
 from functools import partial
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class JobEventRecorder:
-    """Records Kubernetes events on jobs that wait again, run again, or have a warning."""
+    """Records Kubernetes events on jobs that wait for resources again, run again, or have a warning."""
 
     def __init__(self, cluster: Cluster, cache: Cache, judge: Judge, orders: BackgroundOperations) -> None:
         self._cluster = cluster
@@ -28,7 +28,7 @@ class JobEventRecorder:
         self._orders = orders
 
     def on_change(self, entry: CachedJob, job: Job) -> None:
-        """Record, in the background, an event if the job waits again, runs again, or has a new warning."""
+        """Submit an event if the job waits for resources again, runs again, or has a new warning."""
         self._warn(entry, job)
         turn = self._judge.decide_job_event(entry) if self._can_need_event(entry, job) else None
         # Do not repeat a waiting event. A resume event may be due again if a waiting event arrived late.
@@ -46,7 +46,7 @@ class JobEventRecorder:
         )
 
     def _warn(self, entry: CachedJob, job: Job) -> None:
-        """Record an event for each warning about a job, once; all servers derive the same event names."""
+        """Record one event for each warning about a job; all servers give the event the same name."""
         if entry.warned or not job_events.can_need_warning(job, entry.pod_groups):
             return
         for event in job_events.build_warning_events(entry.get_observed_state(), self._judge.now()):

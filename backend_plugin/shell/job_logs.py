@@ -21,7 +21,7 @@ _PATIENCE: Final = 0.1
 async def iter_lines(
     entry: CachedJob, job: Job, cluster: Cluster, request: wire.ReadLogsRequest, is_over: Callable[[], bool]
 ) -> AsyncGenerator[list[ReplicaLine], None]:
-    """Yield batches of lines ordered by time; with `request.follow`, until `is_over` returns True.
+    """Yield batches of log lines, ordered by time; with `request.follow`, until `is_over` returns True.
 
     Raises:
         RankNotFound: If the job does not have the rank, replica or node of the request.
@@ -45,7 +45,10 @@ async def iter_lines(
 
 
 def _select_replicas(job: Job, request: wire.ReadLogsRequest) -> tuple[Collection[str], str]:
-    """Return the names of the selected replicas, and the prefix of the selected lines (empty: all lines)."""
+    """Return the names of the replicas that `request` selects, and the prefix of their selected log lines.
+
+    If the prefix is empty, all lines are selected.
+    """
     chosen = {*job_lookup.list_replicas(job), *job_lookup.list_initializers(job)}
     if request.HasField("replica"):
         chosen &= {job_lookup.require_replica(job, request.replica)}

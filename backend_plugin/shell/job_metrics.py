@@ -1,7 +1,7 @@
 """Metrics of the jobs in the cache: their number, how long they wait, and when they start.
 
-The gauges are computed during a scrape, in the scraping thread. They only read attributes, each of which the
-event loop replaces as a whole.
+The gauges are computed during a scrape, in the scraping thread. They only read attributes, which the event
+loop never modifies in place: it replaces the whole value.
 """
 
 from collections import Counter
@@ -18,14 +18,15 @@ from kfpytorch_common.labels import is_value
 MAX_QUEUES: Final = 50
 """Maximum number of (namespace, queue) pairs that have their own time series."""
 OTHER: Final = "_other"
-"""The namespace and queue of all other jobs. No namespace and no queue can have this name."""
+"""The namespace and queue in the labels of all jobs beyond the `MAX_QUEUES` pairs. No namespace and no queue
+can have this name."""
 
 _UNPLACED: Final = frozenset({Phase.QUEUED, Phase.WAITING_FOR_RESOURCES})
 _STARTED: Final = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
 _PLACED: Final = _STARTED | {Phase.INITIALIZING}
 _BOTH, _ONLY_START = 2, 1
-"""Values of `CachedJob.unmeasured`: waiting and start time are not measured yet, or only the start time. The
-value 0 means that nothing is left to measure."""
+"""Values of `CachedJob.unmeasured`. `_BOTH`: neither the waiting time nor the start time is measured yet.
+`_ONLY_START`: only the start time is not measured yet. If both are measured, the value is 0."""
 
 
 def count_jobs(cache: Cache) -> Mapping[Labels, float]:
@@ -47,7 +48,7 @@ def count_jobs(cache: Cache) -> Mapping[Labels, float]:
 
 
 def compute_oldest_wait(cache: Cache, now: datetime) -> float:
-    """Return the age in seconds of the oldest job that is queued or waits for resources; 0 without one."""
+    """Return the age in seconds of the oldest job that is queued or waits for resources; 0 if none."""
     waiting = [each.job for each in cache if each.exists and _get_phase(each) in _UNPLACED]
     created = [job.created for job in waiting if job is not None and job.created is not None]
     return max(0.0, (now - min(created)).total_seconds()) if created else 0.0

@@ -47,9 +47,9 @@ class JobService:
     cluster: Cluster
     verdicts: VerdictStore
     serves: Callable[[str], bool] = lambda _: True
-    """True for the namespaces whose jobs are visible."""
+    """Returns True for each namespace with jobs that clients may see and cancel."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A lock that calls with many jobs hold for each batch, so that their batches alternate."""
+    """A lock that calls hold for each batch of jobs, so that the batches of several calls alternate."""
 
     # ---- queries
 
@@ -101,7 +101,7 @@ class JobService:
     # ---- changes
 
     async def cancel_job(self, request: wire.CancelJobRequest) -> wire.CancelJobResponse:
-        """End a job permanently, and store the reason on it."""
+        """End a job permanently, and store the reason of the request in an annotation of the job."""
         entry = await self._find_entry(request)
         job = _require_job(entry)
         now, before = self.judge.now(), self._encode_job(entry)
@@ -146,7 +146,7 @@ class JobService:
             raise
 
     async def _find_foreign_job(self, word: str) -> Job | None:
-        """Return another client's job with the name `word`; None without one, or if jobs cannot be listed."""
+        """Return another client's job with the name `word`; None if none exists or jobs cannot be listed."""
         namespace, _, name = word.rpartition("/")
         if name_rules.check_subdomain(name):
             return None

@@ -28,7 +28,10 @@ Answer = TypeVar("Answer")
 async def iter_batches(
     turn: asyncio.Lock, items: Sequence[Item], encode: Callable[[Item], Answer]
 ) -> AsyncGenerator[list[Answer], None]:
-    """Yield the results of `encode` in small batches; batches of callers with the same `turn` alternate."""
+    """Yield the results of `encode` for `items` in small batches.
+
+    `turn` is a lock that is held for each batch. The batches of callers with the same lock alternate.
+    """
     for begin in range(0, len(items), _AT_ONCE):
         async with turn:
             results = [encode(item) for item in items[begin : begin + _AT_ONCE]]
@@ -42,13 +45,13 @@ class JobWatch:
 
     cache: Cache
     belongs: Callable[[CachedJob], bool]
-    """True for the jobs that the client requested."""
+    """Returns True for each job that the client requested."""
     encode: JobEncoder
-    """Encodes one job."""
+    """Encodes one job as a gRPC message."""
     active_only: bool = False
     """Leave out jobs that had ended before the watch started."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A lock that all watches share, so that their batches alternate."""
+    """A lock that all watches share and hold for each batch of jobs, so that their batches alternate."""
 
 
 async def watch_jobs(watched: JobWatch) -> AsyncGenerator[wire.JobChange, None]:

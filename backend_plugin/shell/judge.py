@@ -1,4 +1,4 @@
-"""Computes the Flyte phase of cached jobs by `core.pipeline.judge`, with the settings of this platform."""
+"""Computes the Flyte phase of cached jobs with `core.pipeline.judge` and the settings of the server."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Judge:
         return pipeline.judge(*self._collect_inputs(entry))
 
     def judge_with_expiry(self, entry: CachedJob) -> tuple[Verdict, datetime]:
-        """Return the verdict (phase etc.) on a job, and the time until which it holds if nothing changes."""
+        """Return the verdict (phase, reason) on a job, and until when it is valid if nothing changes."""
         return pipeline.judge_with_expiry(*self._collect_inputs(entry))
 
     def decide_job_event(self, entry: CachedJob) -> JobEventDecision | None:
-        """Return the event decision for a job that has run: it waits for resources, or it runs again.
+        """Return whether a job that has run waits for resources or runs again, and the event to write.
 
         Return None if neither is the case.
         """

@@ -22,7 +22,7 @@ _BATCH_SIZE: Final = 1 << 20
 
 
 class ReplicaLine(NamedTuple):
-    """A line, and the replica that wrote it."""
+    """A log line, and the name of the replica that wrote it."""
 
     replica: str
     line: LogLine
@@ -37,11 +37,11 @@ class _ReplicaLog:
 
 
 class LogMerge:
-    """Merges the logs of replicas by time; each log keeps its own order, and logs may be added meanwhile.
+    """Merges the logs of replicas by time. Each log keeps its own order, and logs can be added at any time.
 
     Args:
         line_timeout: Seconds to wait for the next line of each replica, because it may be earlier than the
-            lines of the others. None: wait without limit, because all logs are complete.
+            lines of other replicas. None: wait without limit, because all logs are complete.
     """
 
     def __init__(self, line_timeout: float | None) -> None:
@@ -60,7 +60,7 @@ class LogMerge:
         self._pumps[source] = asyncio.create_task(self._pump_lines(source, lines))
 
     def mark_complete(self) -> None:
-        """Declare that no log will be added; `iter_batches` ends once all logs have ended."""
+        """Declare that no further log will be added; `iter_batches` then ends once all logs have ended."""
         self._complete = True
         self._changed.set()
 
@@ -117,7 +117,7 @@ class LogMerge:
         return batch
 
     def _take_line(self, source: _ReplicaLog) -> LogLine:
-        """Remove and return the first line of a source, and add the next line of this source to the merge.
+        """Remove and return the first line of a replica's log, and add its next line to the merge.
 
         If the next line has not been read yet, the merge waits for it.
         """

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 TRIM_SECONDS: Final = 30.0
-"""Interval between two calls that return free memory to the system."""
+"""Seconds between two calls that return free memory to the system."""
 
 # The number of each parameter in malloc.h, and its value. glibc does not raise a threshold that has been set.
 # The thresholds exceed the 256 KiB that asyncio allocates for each read of a TLS connection. Otherwise each
@@ -65,7 +65,7 @@ take a few megabytes at most."""
 
 
 async def tune_collector(filled: asyncio.Event) -> None:
-    """Raise the thresholds of garbage collection; once the cache is `filled`, exclude all present objects."""
+    """Raise garbage collection thresholds; once the event `filled` is set, exclude all existing objects."""
     gc.set_threshold(*_THRESHOLDS)
     await filled.wait()
     gc.collect()

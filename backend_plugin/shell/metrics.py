@@ -38,7 +38,7 @@ class CounterMetric(prometheus_client.Counter):
     """A counter with labels."""
 
     def add(self, *labels: str) -> None:
-        """Increment the counter of these labels."""
+        """Increment the counter with these label values by 1."""
         self._find_series(*labels).inc()
 
     @cached_property
@@ -124,7 +124,7 @@ class Metrics:
 
 @contextmanager
 def serve_metrics(metrics: Metrics, host: str, port: int) -> Iterator[int]:
-    """Serve the metrics, with those of the process, while the context is open; yields the port.
+    """Serve the metrics of the server and of its process during the `with` block; yield the port.
 
     Raises:
         MetricsPortUnavailable: If the address cannot be bound.

@@ -35,7 +35,7 @@ class NodeService:
     cache: Cache
     nodes: NodeOperations
     serves: Callable[[str], bool] = lambda _: True
-    """True for the namespaces whose pods are visible."""
+    """Returns True for each namespace with pods that clients may see."""
 
     async def list_nodes(self, request: wire.ListNodesRequest) -> wire.ListNodesResponse:  # noqa: ARG002
         """Return the nodes of the cluster."""

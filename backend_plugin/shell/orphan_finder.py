@@ -14,7 +14,8 @@ from backend_plugin.shell.cluster import Cluster, ClusterUnavailable, build_job_
 from backend_plugin.shell.logging_setup import build_attempt_fields
 
 LEAST_AGE: Final = timedelta(hours=1)
-"""Younger jobs, and jobs that ended more recently, are kept, because users may inspect them."""
+"""The minimum age of orphans. Younger jobs, and jobs that ended more recently, are kept, because users may
+inspect them."""
 
 
 class FlyteCluster(Cluster, Protocol):
@@ -51,7 +52,7 @@ class OrphanScan:
     orphans: Sequence[OrphanCandidate]
     """Candidates whose execution was missing in this scan."""
     owned: Sequence[tuple[OrphanCandidate, OwnerReference]]
-    """Candidates whose execution exists, with the owner to set."""
+    """Candidates whose execution exists, each with the owner to set on the job."""
     unclear: Mapping[str, int]
     """The number of candidates whose execution could not be looked up, by error message."""
 

@@ -23,7 +23,7 @@ from backend_plugin.shell.together import run_until_first_exit
 log = logging.getLogger(__name__)
 
 _SETTLE: Final = timedelta(seconds=30)
-"""The longest interval for setting missing owners of jobs that FlytePropeller polls (every 5 s to 1 h)."""
+"""The longest interval between two updates of missing owners; FlytePropeller polls a job every 5 s to 1 h."""
 
 
 class OrphanCollector:
@@ -46,13 +46,13 @@ class OrphanCollector:
         self._look = look
         self._settle = min(settle, look / 4) if look else settle
         self._requested: dict[ObjectName, Job] = {}
-        """The jobs without a known owner that were requested since owners were last set."""
+        """The jobs without a known owner that clients have requested since owners were last set."""
         self._living: set[ObjectName] = set()
         """The jobs that clients have requested since the last scan."""
         self._suspects: frozenset[ObjectName] = frozenset()
 
     def mark_in_use(self, job: Job | None) -> None:
-        """Remember that a client requested a job, which shows that its execution exists in some cluster."""
+        """Record a client's request for a job; it shows that the job's execution exists in some cluster."""
         if job is not None and ownership.is_owner_unknown(job):
             self._requested[build_job_name(job)] = job
 
@@ -118,7 +118,7 @@ class OrphanCollector:
         )
 
     async def _delete_confirmed(self, unclaimed: Sequence[OrphanCandidate]) -> None:
-        """Delete each job in `unclaimed` that the previous scan also found; remember all for the next one."""
+        """Delete the jobs in `unclaimed` that the previous scan found, too; store all for the next scan."""
         before, self._suspects = self._suspects, frozenset(build_job_name(each.job) for each in unclaimed)
         for suspect in unclaimed:
             if build_job_name(suspect.job) in before:

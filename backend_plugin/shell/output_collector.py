@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 READ_PAUSES: Final = (0.0, 0.5, 1.5)
 """Pauses in seconds before each read, until a file is found: some stores list a new file late."""
 PATIENCE: Final = 60.0
-"""Seconds to retry a store that does not respond; then the phase depends on the cluster's objects alone."""
+"""Seconds to retry a store that does not respond; then only the cluster's objects determine the phase."""
 _PAUSE: Final = 2.0
 _UNREAD: Final = TaskOutputs(outputs=None)
 _NOT_READ: Final = "outputs and error files are not read: the job is not signed with the keys of this server"
@@ -81,9 +81,9 @@ class OutputCollector:
         return job is None or is_job_authentic(entry.namespace, job.name, job.annotations, self._ring.current)
 
     def _build_operation(self, entry: CachedJob, prefix: str) -> Order:
-        """Return the operation that reads the outputs of a job, and stores them in the cache.
+        """Return the background operation that reads the outputs of a job, and stores them in the cache.
 
-        If it is retried, because the API server was unavailable, it does not read the object store again.
+        If the operation is retried because the API server was unavailable, it does not read the store again.
         """
         task_outputs: TaskOutputs | None = None
 
@@ -120,7 +120,7 @@ class OutputCollector:
             self._merge_pods(entry, before, {pod.name: pod for pod in fetched})
 
     def _merge_pods(self, entry: CachedJob, before: Mapping[str, Pod], fetched: Mapping[str, Pod]) -> None:
-        """Update the cached pods that the watch has not changed since `before`."""
+        """Replace cached pods by `fetched` pods, except pods that the watch has changed since `before`."""
         now = {pod.name: pod for pod in entry.pods}
         for name in {**before, **fetched}:
             if now.get(name) is not before.get(name):

@@ -73,7 +73,7 @@ class OutputPrefixes:
         self._listed = tuple(_parse_prefix(each, _PATTERN) for each in listed)
 
     def find_rejection_reason(self, prefix: str) -> str | None:
-        """Return the reason why this server may not read the prefix, without a full stop; None if it may."""
+        """Return why this server may not read the prefix, without a full stop; None if reading is allowed."""
         try:
             self.get_location(prefix)
         except PrefixNotAllowed as refusal:
@@ -84,7 +84,7 @@ class OutputPrefixes:
         """Return the location of an output prefix.
 
         Raises:
-            PrefixNotAllowed: If it is malformed, or not below a location that the settings allow.
+            PrefixNotAllowed: If the prefix is malformed, or not below a location that the settings allow.
         """
         location = _parse_prefix(prefix, _BUCKET)
         for listed in self._listed:

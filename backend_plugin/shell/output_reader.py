@@ -37,7 +37,7 @@ class TaskOutputs:
     error_files: tuple[ErrorFile, ...] = ()
     """Error files in order of modification time, if the store reports it."""
     outputs: bool | None = False
-    """True if ``outputs.pb`` exists and is a regular file; None if this could not be read."""
+    """True if ``outputs.pb`` exists and is a regular file; None if the store could not be read."""
     more: int = 0
     """Number of further error files, which are not read."""
 
@@ -47,19 +47,20 @@ class ReadLimits:
     """The limits for reads of task outputs."""
 
     seconds: float = 15.0
-    """Time limit for one read with the store's own retries. A slow read delays only terminal phases."""
+    """Time limit in seconds for one read, with the store's own retries. A slow read delays only terminal
+    phases."""
     files: int = 32
     """Maximum number of error files; the earliest are read, because the root cause is among them."""
     file_bytes: int = 10 * 2**20
-    """Maximum size of a file, as in FlytePropeller (`storage.limits.maxDownloadMBs` in Flyte's charts)."""
+    """Maximum bytes of one file, as in FlytePropeller (`storage.limits.maxDownloadMBs` in Flyte's charts)."""
     all_bytes: int = 12 * 2**20
-    """Maximum total size of the error files of one attempt."""
+    """Maximum total bytes of the error files of one attempt."""
     at_once: int = 4
     """Maximum concurrent reads of one store, including those that timed out and still run."""
     all_at_once: int = 16
     """Maximum concurrent reads of all stores, because each read has a thread."""
     turn_seconds: float = 600.0
-    """Maximum time in the queue for a read; after a restart thousands may be queued."""
+    """Maximum seconds for which a read may be queued; after a restart, thousands of reads may be queued."""
 
 
 @dataclass(slots=True)
@@ -74,15 +75,15 @@ class OutputReader:
     _turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary, init=False
     )
-    """Slots by store, so that a hanging store delays only its own tasks. Only queued and running reads refer
-    to the slots, so an idle store has no entry."""
+    """The semaphore of each store, which limits its concurrent reads, so that a hanging store delays only its
+    own tasks. Only queued and running reads refer to the semaphore, so an idle store has no entry."""
     _all: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         self._all = asyncio.Semaphore(self.bounds.all_at_once)
 
     async def read_outputs(self, output_prefix: str) -> TaskOutputs:
-        """Return the current outputs; a directory that does not exist counts as empty.
+        """Return the current outputs below an output prefix; a directory that does not exist counts as empty.
 
         Raises:
             PrefixNotAllowed: If the settings do not allow reads of the prefix.
@@ -104,10 +105,10 @@ class OutputReader:
         return error
 
     async def _acquire_slots(self, place: StoreLocation) -> ExitStack:
-        """Wait until a read of the store may start: acquire one of its slots, then a shared one.
+        """Wait until a read of a store may start: acquire the store's semaphore, then that of all stores.
 
-        A read that waits for a slow store holds no slot that other stores need. Return the context that
-        releases both slots.
+        In this order, a read that waits for a slow store does not hold the semaphore of all stores. Return
+        the context that releases both semaphores.
         """
         of_store = self._turns.setdefault((place.scheme, place.root), asyncio.Semaphore(self.bounds.at_once))
         with ExitStack() as undo:
@@ -119,7 +120,7 @@ class OutputReader:
     async def _read_in_thread(self, place: StoreLocation, slots: ExitStack) -> TaskOutputs:
         """Read the outputs in a new thread; when it ends, release `slots`, which limit the concurrent reads.
 
-        It is a daemon thread, so that a hanging read does not block the shutdown.
+        The thread is a daemon thread, so that a hanging read does not block the shutdown.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[TaskOutputs] = loop.create_future()
@@ -205,7 +206,7 @@ def _select_sizes(entries: Sequence[StoreEntry], bounds: ReadLimits) -> Mapping[
 
 
 def _build_document(content: Content | None, bounds: ReadLimits) -> Manifest:
-    """Return the error document of a file. For an unreadable file, return one that contains the reason."""
+    """Return the decoded content of an error file; for an unreadable file, a document with the reason."""
     if content is None or (isinstance(content, bytes) and len(content) > bounds.file_bytes):
         return build_unreadable_document(f"is larger than the limit of {bounds.file_bytes:,} bytes")
     if isinstance(content, Exception):

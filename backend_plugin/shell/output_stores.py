@@ -118,7 +118,7 @@ class _ObjectPrefix:
         return [read.get(name, b"") for name in sizes]
 
     def _call_filesystem(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call a method of the fsspec filesystem; an asynchronous one gets the remaining time as timeout."""
+        """Call a method of the fsspec filesystem; the timeout of an asynchronous one is the time left."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError
@@ -217,7 +217,7 @@ class _DiskDirectory:
 
 
 StoreDirectory: TypeAlias = _DiskDirectory | _ObjectPrefix
-"""An open directory, or a prefix of an object store, which may not exist."""
+"""An open directory on a local disk, or a prefix in an object store, which may contain no objects."""
 
 
 def _format_modified(info: Mapping[str, Any]) -> str:

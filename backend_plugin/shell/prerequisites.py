@@ -1,6 +1,7 @@
 """Sets the owner of prerequisites of jobs, and deletes prerequisites without a job.
 
-A prerequisite is an object that is created before its job. A killed server may leave one without a job.
+A prerequisite is an object that is created before its job. If a server is killed, it may leave a prerequisite
+without a job.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ from backend_plugin.shell.logging_setup import build_job_fields
 log = logging.getLogger(__name__)
 
 PERIOD: Final = 600.0
-"""Seconds between two scans."""
+"""Seconds between two scans of all prerequisites."""
 LEAST_AGE: Final = timedelta(minutes=15)
-"""Younger prerequisites are kept, because their job may be about to be created."""
+"""The minimum age of prerequisites to delete. The job of a younger one may be about to be created."""
 
 
 class Prerequisites:
-    """Sets jobs as owners of their prerequisites (created before them), and deletes those no job needs."""
+    """Sets each job as the owner of its prerequisites, and deletes prerequisites that no job needs."""
 
     def __init__(
         self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, now: Callable[[], datetime]

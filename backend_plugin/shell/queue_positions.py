@@ -28,7 +28,7 @@ class QueuePositions:
 
     def __init__(self) -> None:
         self._turns: dict[_Queue, list[_SortKey]] = {}
-        """The sorted groups of each queue. Bisection finds a position, because every poll needs one."""
+        """The sort keys of the groups of each queue, in order. Bisection finds the position of a group."""
         self._where: dict[str, tuple[_Queue, _SortKey]] = {}
         """The queue and sort key of each waiting group, by its uid."""
 
@@ -60,9 +60,9 @@ class QueuePositions:
                 del self._turns[queue]
 
     def with_position(self, group: PodGroup) -> PodGroup:
-        """Return the group with its field `ahead` set to the number of groups before it in the queue.
+        """Return a copy of `group` with the number of groups before it in its queue as the field `ahead`.
 
-        The group is unchanged if it does not wait, or if `_LONGEST` or more groups wait in its queue.
+        Return `group` unchanged if it does not wait, or if `_LONGEST` or more groups wait in its queue.
         """
         position = self._where.get(group.uid)
         if position is None:

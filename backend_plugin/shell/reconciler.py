@@ -1,8 +1,8 @@
 """The controller of the server: watches the cluster and reconciles each job.
 
 `core.cleanup` decides what to do after a job has ended. A companion object, such as a pod group, is created
-after its job. After a restart, all work is derived from the objects again. Only deletions that were requested
-and not yet sent to the cluster are lost.
+after its job. After a restart, the server derives all work from the objects in the cluster again. Only
+deletions that were requested and not yet sent to the cluster are lost.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from backend_plugin.shell.together import run_until_first_exit, timeout
 log = logging.getLogger(__name__)
 
 ACCOMPANY_CALL: Final = 2.0
-"""Seconds that a CreateTask waits for the companion objects of its job, such as a pod group."""
+"""Seconds that a CreateTask call waits for the companion objects of its job, such as a pod group."""
 RESYNC_SECONDS: Final = 30
 """Seconds for one resync, which reconciles every job, because time alone can change a phase."""
 _AT_START: Final = 2_000
-"""Jobs per second in the first resync, which handles jobs that existed before this server."""
+"""Jobs per second in the first resync, which handles jobs that existed before this server started."""
 REMEMBERED: Final = timedelta(hours=1)
-"""Time for which a gone job stays in the cache; later requests query the cluster again."""
+"""Time for which a job that no longer exists stays in the cache; later requests query the cluster again."""
 _PAUSE: Final = 1.0
 
 
@@ -78,7 +78,7 @@ class Reconciler:
         self._queue = ReconciliationQueue(self._reconcile)
         self._seconds = seconds
         self._makes_groups = answers.judge.settings.kfpytorch.gang.can_create_groups
-        """False if the settings let this server create no pod groups; then there are no companion objects."""
+        """False if the settings let this server create no pod groups; jobs then have no companion objects."""
 
     # ---- watch and resync
 
@@ -207,7 +207,7 @@ class Reconciler:
             self.enqueue(entry)
 
     def _is_running_undisturbed(self, entry: CachedJob) -> bool:
-        """True if all replicas run undisturbed, so that this server has nothing to do (the usual case)."""
+        """True if all replicas run and the job requires no action of this server, which is the usual case."""
         # A job with a waiting event needs a resume event, even if the waiting event arrived late.
         is_pending = entry.unconfirmed or entry.last_event_reason is JobEventReason.WAITS
         if is_pending or entry.logged_phase is not Phase.RUNNING:
@@ -304,5 +304,5 @@ class Reconciler:
 
 
 def _is_applied(entry: CachedJob, phase: Phase) -> bool:
-    """True if `phase` was logged last and is not a failure, so that no log line or cleanup is due."""
+    """True if `phase` is the last logged phase and not a failure: no log line and no cleanup is required."""
     return phase is entry.logged_phase and not phase.is_failure

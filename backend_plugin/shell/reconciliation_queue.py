@@ -1,4 +1,4 @@
-"""The jobs that are due for reconciliation."""
+"""A queue of the jobs that must be reconciled."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from typing import Final
 from backend_plugin.shell.cached_job import CachedJob
 
 DELAY_SECONDS: Final = 0.05
-"""Seconds between a change and the reconciliation. Changes in this time are handled together."""
+"""Seconds between a change and the reconciliation. Changes of a job in this time are handled together."""
 
 
 class ReconciliationQueue:
-    """Reconciles a job once for all its additions within `DELAY_SECONDS`. A closed queue does nothing."""
+    """A queue of jobs. A job that is added several times within `DELAY_SECONDS` is reconciled once."""
 
     def __init__(self, reconcile: Callable[[CachedJob], None]) -> None:
-        """Create an open queue that calls `reconcile` with each job that is due."""
+        """Create an open queue that calls `reconcile` with each added job after `DELAY_SECONDS`."""
         self._reconcile = reconcile
         self._due: set[CachedJob] = set()
         self._is_closed = False
@@ -28,7 +28,7 @@ class ReconciliationQueue:
         self._due.add(entry)
 
     def close(self) -> None:
-        """Drop all jobs; later additions have no effect."""
+        """Remove all jobs from the queue; later additions have no effect."""
         self._is_closed = True
         self._due.clear()
 

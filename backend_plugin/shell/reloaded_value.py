@@ -38,7 +38,7 @@ class ReloadedValue(Generic[T]):
     def reload_if_changed(self) -> bool:
         """Read the files again if they have changed, and return True if this call has replaced `value`.
 
-        The files are checked once per second at most. If they cannot be read, the value stays.
+        The files are checked once per second at most. If they cannot be read, the value does not change.
         """
         now = time.monotonic()
         if now - self._last_check < _FRESH_SECONDS:

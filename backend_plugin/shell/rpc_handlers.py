@@ -1,4 +1,4 @@
-"""gRPC handlers, the gRPC status of a `BackendError` with which a call ends, and the reflection service."""
+"""Functions that build gRPC handlers (also for reflection), and convert a `BackendError` to a gRPC status."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -41,7 +41,7 @@ class CallFailed(BackendError):
 def build_unary_handler(
     call: Callable[[Any], Awaitable[Message | bytes]], request_type: type[Message] | None
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler of a call; without a request type, the call receives the serialized request.
+    """Return the gRPC handler that calls `call`; if `request_type` is None, with the serialized request.
 
     The call may raise a `BackendError`, which `RpcMiddleware` converts to a gRPC status.
     """
@@ -52,7 +52,7 @@ def build_unary_handler(
 def build_stream_handler(
     call: Callable[[Any], AsyncGenerator[Message, None]], request_type: type[Message]
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler of a call with a stream of responses; the call may raise a `BackendError`."""
+    """Return the gRPC handler that streams the responses of `call`, which may raise a `BackendError`."""
     return grpc.unary_stream_rpc_method_handler(
         lambda request, _: call(request), request_type.FromString, _serialize_response
     )
@@ -63,7 +63,7 @@ def _serialize_response(answer: Message | bytes) -> bytes:
 
 
 def get_status(error: BackendError) -> tuple[grpc.StatusCode, str]:
-    """Return the gRPC status code and the details with which a call ends that raised `error`."""
+    """Return the gRPC status code and the details of a call that raised `error`."""
     if isinstance(error, CallFailed):
         return error.code, error.details
     if isinstance(error, RequestRejected) and error.code == HTTPStatus.NOT_FOUND:
@@ -73,7 +73,7 @@ def get_status(error: BackendError) -> tuple[grpc.StatusCode, str]:
 
 
 def build_reflection_handler(services: Iterable[str]) -> Handler:
-    """Return the handler of gRPC reflection for services, whose generated modules must be imported."""
+    """Return the gRPC reflection handler for `services`; their generated modules must be imported."""
     from grpc_reflection.v1alpha import reflection, reflection_pb2
 
     names = (*services, reflection.SERVICE_NAME)

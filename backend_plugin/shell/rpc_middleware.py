@@ -1,6 +1,6 @@
 """The middleware of all gRPC calls: authentication, concurrency limits and metrics.
 
-It wraps the handlers and is not a gRPC interceptor, which costs one more await for each call.
+It wraps the handlers. A gRPC interceptor would cost one more `await` for each call.
 """
 
 import asyncio
@@ -19,10 +19,11 @@ from backend_plugin.shell.metrics import Metrics
 from backend_plugin.shell.rpc_handlers import Handler, get_status
 
 STREAMS: Final = 64
-"""Maximum number of open streams: a client may hold one open for any time, and each delays other calls."""
+"""Maximum number of open streams. A client can keep a stream open for any time, and each open stream delays
+other calls."""
 
 REQUEST_BYTES: Final = 128 * 2**20
-"""Maximum total size of the requests in progress: about ten of the largest that the server accepts."""
+"""Maximum total bytes of the requests in progress: about ten requests of the largest accepted size."""
 
 _OK: Final = grpc.StatusCode.OK
 
@@ -36,16 +37,16 @@ class RpcMiddleware(Handler):
 
     handlers: Sequence[Handler]
     limit: int
-    """Maximum number of concurrent unary calls; more are rejected with RESOURCE_EXHAUSTED."""
+    """Maximum number of concurrent unary calls; further calls are rejected with RESOURCE_EXHAUSTED."""
     token: Token | None = None
     """The token that every call must carry; None disables authentication."""
     metrics: Metrics = field(default_factory=Metrics)
     streams: int = STREAMS
-    """Maximum number of open streams; more are rejected with RESOURCE_EXHAUSTED."""
+    """Maximum number of open streams; further streams are rejected with RESOURCE_EXHAUSTED."""
     request_bytes: int = REQUEST_BYTES
-    """Maximum total size of the requests in progress; more are rejected with RESOURCE_EXHAUSTED."""
+    """Maximum total bytes of the requests in progress; further ones are rejected with RESOURCE_EXHAUSTED."""
     client_names: Set[str] = frozenset()
-    """Accepted names in client certificates; empty accepts every certificate of the CA."""
+    """Accepted names in client certificates; if empty, every certificate of the CA is accepted."""
     running: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)
     streaming: int = field(default=0, init=False)

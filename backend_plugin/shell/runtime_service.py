@@ -62,9 +62,9 @@ class RuntimeService:
     cache: Cache
     judge: Judge
     serves: Callable[[str], bool] = lambda _: True
-    """True for the namespaces whose runtimes are visible, and in which jobs may run."""
+    """Returns True for each namespace with runtimes that clients may see, and in which jobs may run."""
     inspects_images: bool = True
-    """False for an embedded cluster, whose pods do not run in images."""
+    """False for an embedded cluster, in which pods do not use container images."""
 
     async def list_runtimes(self, request: wire.ListRuntimesRequest) -> wire.ListRuntimesResponse:
         """Return the requested Kubeflow runtimes: TrainingRuntimes, then ClusterTrainingRuntimes."""
@@ -79,7 +79,7 @@ class RuntimeService:
         return wire.ListRuntimesResponse(runtimes=map(job_encoding.encode_runtime, selected))
 
     async def get_runtime_packages(self, request: wire.GetRuntimePackagesRequest) -> wire.RuntimePackages:
-        """Return the Python packages in a training runtime's image; run a job to list them, and delete it."""
+        """Return the Python packages in a runtime's image; run a job that lists them, then delete the job."""
         if not self.inspects_images:
             raise runtimes.UnsupportedRuntime(
                 "an embedded cluster cannot list the packages of a runtime: its pods do not use the "

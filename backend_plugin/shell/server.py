@@ -53,7 +53,7 @@ _CONNECTIONS: Final = (
 
 
 Settle: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
-"""Work to do after the last call has ended; receives the remaining seconds of the drain."""
+"""A function that is called after the last gRPC call has ended, with the seconds that remain for shutdown."""
 
 
 class PortUnavailable(BackendError):
@@ -68,18 +68,18 @@ class ServerOptions:
     port: int
     """The port; 0 selects a free port."""
     receive_bytes: int
-    """Maximum size of a request."""
+    """Maximum size of a request in bytes."""
     send_bytes: int
-    """Maximum size of a response."""
+    """Maximum size of a response in bytes."""
     drain_seconds: float
-    """Time for running calls after the first stop signal."""
+    """Seconds for which running calls may continue after the first stop signal."""
     credentials: grpc.ServerCredentials | None = None
     interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
 
 
 @dataclass(slots=True)
 class GrpcServer:
-    """A gRPC server; one instance can run once."""
+    """A gRPC server; an instance can run only once."""
 
     fronts: Sequence[RpcMiddleware]
     options: ServerOptions
@@ -91,13 +91,13 @@ class GrpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # Missing in its stubs.
 
     async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
-        """Serve until `stop` is called or a signal arrives, then wait at most `drain_seconds` for calls.
+        """Serve until `stop` is called or a signal arrives; wait up to `drain_seconds` for running calls.
 
         A second call of `stop` or a second signal ends the wait; `settle` is then started and cancelled.
 
         Args:
             ready: The health service reports SERVING once this is set.
-            started: Called with the port.
+            started: Called with the port as soon as the server accepts calls.
             settle: Called after the wait, with the seconds that remain of `drain_seconds`.
 
         Raises:

@@ -32,7 +32,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     roots: str = ""
     """A file of CA certificates that verify the server's certificate; empty for the CAs of the system."""
     pid: int = 0
-    """The server's process on this machine; 0 if it runs elsewhere."""
+    """The process ID of the server on this machine; 0 if the server runs on another machine."""
 
 
 def get_state_directory(environ: Mapping[str, str]) -> Path:
@@ -53,7 +53,7 @@ def write(state: Path, server: ServerInfo) -> None:
     """Write ``server.json`` atomically, readable by this user only, so that commands find the server.
 
     Raises:
-        ServerFileError: If it cannot be written.
+        ServerFileError: If the file cannot be written.
     """
     new = state / f"{_FILE}.new"
     try:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SMALL_BYTES: Final = 8 * 2**10
-"""Requests up to this size run in the event loop: they take 20 ms at most, and usually 1 ms."""
+"""Requests up to this size in bytes are handled in the event loop, in 20 ms at most, and usually in 1 ms."""
 
 
 class Planner:

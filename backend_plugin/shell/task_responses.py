@@ -23,7 +23,7 @@ _DEFAULT_LINES: Final = 100
 _LINE_BYTES: Final = 64 * 2**10
 _REPLICA_BYTES: Final = 512 * 2**10
 _MAX_BYTES: Final = 8 * 2**20
-"""The limit for the log lines of all replicas; `kfpytorch logs` has no limit."""
+"""The size limit for the log lines of all replicas in a GetTaskLogs call; `kfpytorch logs` has no limit."""
 
 
 class CachedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -42,7 +42,7 @@ class TaskResponses:
         self.judge = judge
 
     def get_response(self, entry: CachedJob) -> CachedResponse:
-        """Return the `GetTaskResponse` for a job: the last one if job and phase cannot have changed since."""
+        """Return the `GetTaskResponse` for a job: the last one, unless the phase may have changed since."""
         if (known := self.find_cached(entry)) is not None:
             return known
         verdict, until = self.judge.judge_with_expiry(entry)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import Final, TypeAlias
 
 _Place: TypeAlias = tuple[str, str]
-"""A kind, and a namespace or an empty string for all namespaces."""
+"""The kind of the watched objects, and their namespace; an empty string for all namespaces."""
 _MOST_FAILURES: Final = 3
 """The maximum number of failures in one message, because gRPC limits the size of an error's details."""
 
@@ -16,7 +16,7 @@ class WatchState(enum.Enum):
     """The state of the watch on one kind in one namespace."""
 
     SYNCING = "syncing"
-    """The first list has not been received."""
+    """The first list of objects has not been received yet."""
     SYNCED = "synced"
     STALE = "stale"
     """The watch is interrupted; the cached objects may be outdated."""
@@ -27,7 +27,7 @@ class WatchState(enum.Enum):
 
 
 class WatchStatus:
-    """The state of the watch on each kind and namespace of a cluster, and the time of its last data."""
+    """The state of the watch on each kind and namespace of a cluster, and when it last received data."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.record_failure: Callable[[str], None] = lambda _: None
@@ -35,7 +35,7 @@ class WatchStatus:
         self._clock = clock
         self._states: dict[_Place, WatchState] = {}
         self._received: dict[_Place, float] = {}
-        """The time at which data was last received, or at which the watch was added."""
+        """The time at which each watch last received data, or at which the watch was added."""
         self._failures: dict[_Place, str] = {}
 
     def set_state(self, kind: str, namespace: str, state: WatchState, failure: str = "") -> None:
@@ -45,7 +45,7 @@ class WatchStatus:
         self._received.setdefault((kind, namespace), self._clock())
 
     def receive(self, kind: str, namespace: str) -> None:
-        """Set the time of the last received data to now; data are a list, a change or a bookmark."""
+        """Record that the watch on one kind has received data now: a list, a change or a bookmark."""
         self._received[kind, namespace] = self._clock()
 
     def is_any_synced(self, kinds: Container[str]) -> bool:

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 _DEEPEST: Final = 500
-"""The nesting limit. Kubernetes objects nest to a tenth of it; the C loader crashes beyond about 10,000."""
+"""The limit of nesting levels. Kubernetes objects have at most a tenth of this number; the C loader crashes
+beyond about 10,000 levels."""
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 

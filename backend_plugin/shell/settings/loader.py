@@ -65,7 +65,7 @@ KEYS: Final[Mapping[str, Parser]] = {
     "kubernetes.context": value_parsers.text,
     "kubernetes.orphan-scan-interval": value_parsers.duration,
 }
-"""The parser of every setting, by its key below ``server`` in the file."""
+"""The parser of every setting, by the key of the setting below ``server`` in the settings file."""
 
 _DEFAULTS: Final[Mapping[ClusterKind, Mapping[str, Any]]] = {
     ClusterKind.EMBEDDED: {
@@ -105,7 +105,7 @@ class SettingsSources:
     """The sources of settings, from the lowest to the highest precedence."""
 
     section: Mapping[str, Any] = field(default_factory=dict)
-    """The section ``server`` of the file."""
+    """The section ``server`` of the settings file."""
     file: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
     flags: Flags = field(default_factory=dict)
@@ -134,10 +134,10 @@ class _ServerReader(SettingsReader):
 
 
 def load_settings(sources: SettingsSources) -> EffectiveSettings:
-    """Return the effective settings.
+    """Return the effective settings from all sources.
 
     Raises:
-        InvalidSettings: With all unknown, invalid and contradictory settings.
+        InvalidSettings: If settings are unknown, invalid or contradictory; the error contains all of them.
     """
     reading = _ServerReader()
     _read_section(sources, reading)

@@ -44,7 +44,7 @@ def parse_prefixes(value: Any) -> Sequence[str]:
 
 
 def parse_namespace_template(value: Any) -> str:
-    """Return a namespace name or shell pattern, with ``{{ project }}`` etc. unchanged, if it is valid."""
+    """Parse a namespace name or shell pattern, which may contain placeholders such as ``{{ project }}``."""
     written = value_parsers.text(value).strip()
     if not _NAMESPACE.fullmatch(_PLACEHOLDER.sub("x", written)):
         raise InvalidSettingValue(
