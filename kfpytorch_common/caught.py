@@ -15,7 +15,7 @@ class Caught:
 
 
 def catch(call: Callable[[], T], kind: type[BaseException] = Exception) -> T | Caught:
-    """Return the result of a call, or the exception of `kind` that it raised."""
+    """Return the result of `call`, or a `Caught` with the exception of type `kind` that the call raised."""
     try:
         return call()
     except BaseException as error:

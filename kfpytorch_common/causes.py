@@ -44,9 +44,9 @@ class RaisedException:
     exception: str
     message: str
     frames: tuple[Frame, ...] = ()
-    """The frames, innermost last. Frames of libraries may be left out."""
+    """The stack frames of the exception, innermost last. Frames of libraries may be left out."""
     handled: bool = False
-    """True if the next exception was raised while this one was handled, without ``raise ... from``."""
+    """True if an ``except`` block for this exception raised the next one, without ``from``."""
     collective: str = ""
     from_torch: bool = False
 
@@ -56,21 +56,21 @@ class Failure:
     """The failure of a replica, or of one of its processes, with the details that it recorded."""
 
     rank: int | None
-    """Global rank; None if the replica failed before it had one."""
+    """The global rank; None if the replica failed before it had a rank."""
     replica: str
     """The operator's name of the replica (``worker-0``), or ``node 1`` for the agent of an elastic job."""
     exit_code: int
-    """The exit code as in `subprocess`: negative for a signal."""
+    """The exit code as in `subprocess`: the negative signal number if a signal ended the process."""
     time_ns: int
     """The time of the failure by the clock of the replica, in nanoseconds since the epoch."""
     pid: int = 0
     local_rank: int | None = None
     exception: str = ""
-    """The class of the exception; empty if the process ended without one."""
+    """The class of the exception; empty if the process ended without an exception."""
     message: str = ""
     """The message of the exception; without an exception, the last output of the process."""
     frames: tuple[Frame, ...] = ()
-    """The frames, innermost last."""
+    """The stack frames of the failure, innermost last."""
     chain: tuple[RaisedException, ...] = ()
     """The exceptions in the chain of causes and contexts of `exception`, the earliest first."""
     collective: str = ""
@@ -131,7 +131,7 @@ def is_consequence(failure: Failure | RaisedException) -> bool:
 
 
 def find_wrapped_consequence(failure: Failure) -> RaisedException | None:
-    """Return the last raised exception of `failure.chain` that is only due to a failed peer, or None."""
+    """Return the latest exception in `failure.chain` that only reports a failed peer, or None."""
     return next((each for each in reversed(failure.chain) if is_consequence(each)), None)
 
 
@@ -143,9 +143,9 @@ def _has_any(phrases: Sequence[str], text: str) -> bool:
 def select_root_cause(failures: Iterable[Failure]) -> Failure:
     """Return the failure that probably caused the others.
 
-    The order is: processes that ended without an exception, because no error of a peer causes that; errors
-    that are unrelated to a peer's failure; consequences of a peer's failure; stopped processes. The
-    earliest failure in the first nonempty group is returned.
+    The failures form four groups, in this order: processes that ended without an exception, because no error
+    of a peer causes such an end; errors that are unrelated to a peer's failure; consequences of a peer's
+    failure; stopped processes. The function returns the earliest failure in the first nonempty group.
     """
     return min(failures, key=_compute_order)
 
@@ -166,7 +166,7 @@ def _compute_order(failure: Failure) -> tuple[int, int]:
 
 
 def is_timeout(failure: Failure) -> bool:
-    """True if a rank waited for its peers until its collective timed out."""
+    """True if the failure is a timeout: a rank waited for its peers until its collective timed out."""
     return is_consequence(failure) and _has_any(_WAITING, failure.message)
 
 
@@ -204,7 +204,7 @@ _BY_WORDS: Final[Sequence[tuple[Callable[[str], bool], Cause]]] = (
     (_is_refused_memory, Cause.OOM_HOST),
     (_is_collective_timeout, Cause.NCCL_TIMEOUT),
 )
-"""Pairs of a check of a text and the cause that it shows; the first check that succeeds decides."""
+"""Pairs of a check of an error text, and the cause if it succeeds; the first successful check decides."""
 
 # The part of the last output that shows why the process ended: C++'s std::terminate, and torchrun's first
 # failed process. torchrun itself may have stopped the others.
@@ -215,7 +215,7 @@ _ENDED: Final = re.compile(
 
 
 def _get_evidence(failure: Failure) -> str:
-    """Return the text that shows the cause: the exception, or what C++ or torchrun printed at the end."""
+    """Return the text that shows the cause: the exception, or the error that C++ or torchrun printed last."""
     if failure.exception:
         return f"{failure.exception} {failure.message}"
     return "\n".join(_ENDED.findall(failure.message))
@@ -257,12 +257,12 @@ def _find_inner_signal(failure: Failure) -> str:
 
 
 def is_unexplained(failure: Failure) -> bool:
-    """True if the failed process reports only the loss of a process that it started, without the reason."""
+    """True if the failed process only reports that its own child process ended, without the reason."""
     return _LOST_PROCESS.search(_get_evidence(failure)) is not None and not _find_inner_signal(failure)
 
 
 def classify(failure: Failure) -> Cause:
-    """Return the cause that a failure shows; SIGKILL counts as lack of memory, and SIGTERM as preemption."""
+    """Return the cause of a failure; SIGKILL counts as lack of memory, and SIGTERM as preemption."""
     evidence = _get_evidence(failure)
     for has_words, cause in _BY_WORDS:
         if has_words(evidence):
@@ -312,7 +312,7 @@ _CRASHES_WITHIN: Final = {
     "SIGSEGV": "a crash in native code, in a process that it had started; its last output is in the log",
 }
 MISMATCH: Final = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) vs (\d{1,20})")
-"""gloo's message if a peer sends more than the collective of the rank expects."""
+"""gloo's message if a peer sends more bytes than the collective of the receiving rank expects."""
 _SAME_COLLECTIVES: Final = (
     "all ranks must call the same collectives in the same order, with tensors of the same shape and type"
 )

@@ -9,7 +9,7 @@ _INTERVAL: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 def parse_indexes(text: str) -> Sequence[range] | None:
-    """Return the ranges of a set of indexes such as ``0,2-4``; None if it is invalid or not ascending."""
+    """Return the ranges in a text such as ``0,2-4``; None if it is invalid or not in ascending order."""
     ranges: list[range] = []
     for part in text.split(","):
         match = _INTERVAL.fullmatch(part)
@@ -24,5 +24,5 @@ def parse_indexes(text: str) -> Sequence[range] | None:
 
 
 def contains_index(text: str, index: int) -> bool:
-    """True if the text is a valid set of indexes that contains the index."""
+    """True if `text`, such as ``0,2-4``, is a valid set of indexes that contains `index`."""
     return any(index in each for each in parse_indexes(text) or ())

@@ -1,6 +1,6 @@
-"""The rules for data sets and models that an initializer loads before a training starts.
+"""Check data sets and models that an initializer of Kubeflow Trainer loads before a training starts.
 
-Kubeflow Trainer defines the schemes, the variables and the paths (`pkg/initializers` of Trainer 2.3).
+Trainer 2.3 defines the URI schemes, environment variables and paths in its package `pkg/initializers`.
 """
 
 import re
@@ -11,14 +11,14 @@ DATASET: Final = "dataset"
 MODEL: Final = "model"
 WORKSPACE: Final = "/workspace"
 PATHS: Final[Mapping[str, str]] = {DATASET: f"{WORKSPACE}/dataset", MODEL: f"{WORKSPACE}/model"}
-"""The directory with the loaded files in the pods of a job; the key is the kind, data set or model."""
+"""The directories of the loaded data set and the loaded model in the pods of a job."""
 PATH_VARIABLES: Final[Mapping[str, str]] = {
     DATASET: "FLYTE_KFPYTORCH_DATASET",
     MODEL: "FLYTE_KFPYTORCH_MODEL",
 }
-"""The environment variable of ranks that contains the path of the loaded files; the key is the kind."""
+"""The environment variables of ranks with the directory of the data set, and with that of the model."""
 URI_VARIABLE: Final = "STORAGE_URI"
-"""The variable of an initializer with the URI, which Trainer sets."""
+"""The environment variable of an initializer that Trainer sets to the URI of the data set or model."""
 CACHE_SCHEME: Final = "cache://"
 CACHE_REFUSAL: Final = (
     "Trainer 2.3 rejects a data cache on its own runtime: must have volumeMount with name - initializer in "
@@ -54,7 +54,7 @@ def find_uri_remedy(kind: str, uri: str) -> str | None:
 
 
 def find_variable_remedy(name: str, value: str) -> str | None:
-    """Return a remedy for a variable that an initializer must not have; None if the variable is valid."""
+    """Return a remedy if an initializer must not have this environment variable; None if it is valid."""
     if _VARIABLE.fullmatch(name) is None:
         return "write letters, digits and '_', not a digit first"
     if name == URI_VARIABLE:

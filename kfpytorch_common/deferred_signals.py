@@ -1,7 +1,7 @@
-"""Defer signals, so that a handler that raises does not interrupt an operation that must complete.
+"""Defer signals, so that an exception of a signal handler does not interrupt an operation.
 
-A handler runs between any two instructions. An exception while a message is sent would leave both ends
-waiting forever. In a callback of the interpreter, the exception would be ignored.
+A signal handler runs between any two instructions. If it raised an exception while a message is sent, sender
+and receiver would wait forever. In a callback of the interpreter, the exception would be ignored.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ Handler: TypeAlias = Callable[[int, Any], Any] | int | signal.Handlers
 
 @dataclass
 class DeferredSignals:
-    """The signals that have arrived within `defer_signals`, until `deliver` runs their handlers."""
+    """The signals that have arrived in a `defer_signals` context, and whose handlers have not run yet."""
 
     reader: int
     """A descriptor that is readable when a signal has arrived."""
@@ -24,7 +24,7 @@ class DeferredSignals:
     arrived: list[int] = field(default_factory=list)
 
     def clear(self) -> None:
-        """Read the pending bytes of `reader`, so that it becomes readable with the next signal."""
+        """Empty the pipe `reader`, so that it is not readable until the next signal arrives."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 4096)
 
@@ -44,11 +44,11 @@ class DeferredSignals:
 def defer_signals(
     *signums: signal.Signals, handlers: Mapping[int, Handler] | None = None
 ) -> Iterator[DeferredSignals]:
-    """Defer `signums` while the context is active, until the caller delivers them (`deliver`).
+    """Defer the handlers of `signums` while the context is active, until the caller calls `deliver`.
 
-    Signals that are not delivered are dropped at its end. A signal in `handlers` is delivered to that handler
-    instead of the handler of the process. Only the main thread handles signals, so in other threads this
-    function defers none.
+    At the end of the context, signals that were not delivered are dropped. `handlers` contains handlers to
+    run instead of those of the process. Only the main thread handles signals, so in other threads this
+    function has no effect.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):

@@ -17,17 +17,17 @@ SUBDOMAIN: Final = "lower-case letters, digits, '-' and '.', a letter or digit a
 
 
 def is_key(text: str) -> bool:
-    """True if `text` is a valid label key."""
+    """True if `text` is a valid key of a Kubernetes label."""
     match = _KEY.fullmatch(text)
     prefix = match and match["prefix"]
     return match is not None and (prefix is None or is_subdomain(prefix[:-1]))
 
 
 def is_value(text: str) -> bool:
-    """True if `text` is a valid label value."""
+    """True if `text` is a valid value of a Kubernetes label."""
     return _VALUE.fullmatch(text) is not None
 
 
 def is_subdomain(text: str) -> bool:
-    """True if `text` is a valid name for an object such as a PriorityClass."""
+    """True if `text` is a valid name (a DNS subdomain) of a Kubernetes object such as a PriorityClass."""
     return len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None

@@ -1,7 +1,7 @@
 """Read `sys.modules` without running code of the modules.
 
-An entry may be a lazy module, which loads itself (and may fail) when an attribute is read, or another
-object that a library put there.
+An entry of `sys.modules` may be a lazy module, which loads itself (and may fail) when an attribute is read.
+It may also be an object other than a module, if a library has put such an object into `sys.modules`.
 """
 
 import sys
@@ -19,10 +19,10 @@ def find_loaded(name: str) -> Any:
 
 
 def list_source_files() -> dict[str, str]:
-    """Return the source file of each module that has one, by module name.
+    """Return a dict from the name of each loaded module that has a source file to this file.
 
-    An entry with a key that differs from the module's name is skipped. ``sys.modules`` contains extension
-    modules of scipy also under their last name, and importlib's modules also under an old name.
+    An entry of ``sys.modules`` is skipped if its key differs from the module's name. For example,
+    ``sys.modules`` contains extension modules of scipy a second time, under the last part of their name.
     """
     files: dict[str, str] = {}
     # The copy is atomic: another thread may import a module meanwhile.

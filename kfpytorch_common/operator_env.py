@@ -4,14 +4,14 @@ import sys
 from typing import Final
 
 LOOPBACK_ONLY: Final = "FLYTE_KFPYTORCH_LOOPBACK_ONLY"
-"""A variable of this plugin: ``1`` if all replicas are on one machine and use only its loopback interface."""
+"""Environment variable: ``1`` if all replicas are on one machine and use only its loopback interface."""
 
 LOOPBACK_ADDRESS: Final = "127.0.0.1"
 LOOPBACK_INTERFACE: Final = "lo" if sys.platform == "linux" else "lo0"
 
 
 def build_replica_env(index: int, replicas: int, port: int) -> dict[str, str]:
-    """Return the variables of replica `index` in a job of `replicas` replicas; index 0 is the master.
+    """Return the environment variables of replica `index` in a job of `replicas`; index 0 is the master.
 
     All replicas are on this machine, and the master listens on `port`.
     """
@@ -30,7 +30,7 @@ def build_replica_env(index: int, replicas: int, port: int) -> dict[str, str]:
 
 
 def build_loopback_env() -> dict[str, str]:
-    """Return the variables that keep the processes of a job on one machine on the loopback interface."""
+    """Return environment variables with which the processes of a job use only the loopback interface."""
     return {
         LOOPBACK_ONLY: "1",
         # The variables of gloo, nccl and tensorpipe (torch.distributed.rpc).
@@ -41,7 +41,7 @@ def build_loopback_env() -> dict[str, str]:
 
 
 def build_single_process_env(port: int) -> dict[str, str]:
-    """Return the variables of a single process that listens on `port`, including those of torchrun."""
+    """Return the environment variables, including torchrun's, of a single process that listens on `port`."""
     return {
         **build_replica_env(0, 1, port),
         "PET_NPROC_PER_NODE": "1",
@@ -53,7 +53,7 @@ def build_single_process_env(port: int) -> dict[str, str]:
 
 
 def build_elastic_env(nodes: int, nproc_per_node: int, max_restarts: int, port: int) -> dict[str, str]:
-    """Return the variables of each node in an elastic job of `nodes` nodes on this machine."""
+    """Return the environment variables of each node in an elastic job of `nodes` nodes on this machine."""
     return {
         "PYTHONUNBUFFERED": "1",
         "PET_RDZV_ENDPOINT": f"{LOOPBACK_ADDRESS}:{port}",
@@ -65,5 +65,5 @@ def build_elastic_env(nodes: int, nproc_per_node: int, max_restarts: int, port: 
 
 
 def format_replica_name(index: int) -> str:
-    """Return the operator's name of replica `index`: ``master-0`` for 0, ``worker-0`` for 1, and so on."""
+    """Return the name that the operator gives to replica `index`: 0 is ``master-0``, 1 is ``worker-0``."""
     return "master-0" if index == 0 else f"worker-{index - 1}"

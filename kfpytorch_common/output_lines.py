@@ -19,7 +19,7 @@ class LineBuffer:
         """True if the incomplete line contains a carriage return."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the lines that `chunk` completes, with their line ends, and keep the rest.
+        """Return the lines that `chunk` completes, with their line ends, and keep the rest of `chunk`.
 
         A line of more than 16 MiB is returned in pieces, so that a stream without line ends does not fill
         the memory.
@@ -52,7 +52,7 @@ class LineBuffer:
         return line + b"\n"
 
     def flush(self) -> bytes:
-        """Return the rest of an incomplete line, with a line end, and clear the buffer."""
+        """Return the incomplete line, if any, with a line end, and clear the buffer."""
         left = b"".join(self._parts)
         self._parts, self._held, self.is_redrawn = [], 0, False
         return left + b"\n" if left else b""
@@ -66,7 +66,7 @@ def with_prefix(lines: bytes, prefix: bytes) -> bytes:
 
 
 def format_plain(lines: bytes) -> bytes:
-    """Return lines for a log file: without colours, and with the last state of each redrawn line."""
+    """Return `lines` for a log file: without colours, and without text that carriage returns overwrite."""
     if b"\x1b" in lines:
         lines = _ESCAPES.sub(b"", lines)
     return b"\n".join(map(_get_last_state, lines.split(b"\n"))) if b"\r" in lines else lines
@@ -79,7 +79,7 @@ def _get_last_state(line: bytes) -> bytes:
 class TerminalLines:
     """Adds a prefix to the lines of a terminal stream without waiting for line ends.
 
-    The prefix precedes the first visible character after each return to the first column.
+    The prefix precedes the first visible character after each line end or carriage return.
     """
 
     def __init__(self, prefix: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The sockets on which local runs report the lines of code at which their ranks are."""
+"""The Unix sockets through which local runs report the lines of code that their ranks execute."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ _PLACES: Final = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only files 
 
 
 def list_sockets() -> list[Path]:
-    """Return the sockets that report the lines of code of this user's local runs, also of killed runs."""
+    """Return the paths of the sockets of this user's local runs. Sockets of killed runs may be included."""
     found = {path for place in _PLACES for path in Path(place).glob(f"kfpytorch-*/{SOCKET_NAME}")}
     return sorted(path for path in found if _is_own(path))
 
@@ -20,7 +20,7 @@ def list_sockets() -> list[Path]:
 def request_positions(path: Path, timeout: float) -> str | None:
     """Return the lines of code that the ranks of a run execute, as text; None if the run does not reply.
 
-    `path` is the socket of the run. The timeout limits the seconds between two pieces of the reply.
+    `path` is the socket of the run. Wait at most `timeout` seconds for each piece of the reply.
     """
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(timeout)

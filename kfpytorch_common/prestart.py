@@ -2,7 +2,7 @@
 
 flytekit imports this module with its other plugins, before it reads the script. On Linux, if the
 command line runs a local script that mentions kfpytorch, a fork of this process loads torch in parallel.
-The fork contains flytekit and no user module. In other processes, the cost is a check of `sys.argv`.
+The fork contains flytekit and no user module. In other processes, this module only checks `sys.argv`.
 ``FLYTE_KFPYTORCH_PRESTART=0`` disables the early start.
 """
 
@@ -43,8 +43,8 @@ _server: "ForkServer | None" = None
 def get_server() -> "ForkServer":
     """Return a fork server that has loaded torch and flytekit and no module of the user.
 
-    It is the server that this module started early, or that of an earlier run. A new server replaces it if a
-    variable that only a new interpreter reads has changed.
+    Usually, this is the server that this module started at its import, or the server of an earlier run. A new
+    server replaces it if an environment variable that only a new interpreter reads has changed.
     """
     from kfpytorch_common.forkserver.launch import start_fresh_server
 
@@ -58,11 +58,11 @@ def get_server() -> "ForkServer":
 
 
 def start() -> None:
-    """Do nothing. flytekit's entry point must name a function; the import of this module does the work."""
+    """Do nothing: the import of this module starts the server. flytekit's entry point needs a function."""
 
 
 def find_script(argv: Sequence[str]) -> Path | None:
-    """Return the script that ``pyflyte run SCRIPT …`` runs on this machine, or None."""
+    """Return the script if `argv` is ``pyflyte run SCRIPT …`` for a local run; None for other commands."""
     if not argv or Path(argv[0]).name != "pyflyte" or "run" not in argv:
         return None
     words = argv[argv.index("run") + 1 :]
@@ -75,13 +75,13 @@ def find_script(argv: Sequence[str]) -> Path | None:
 
 
 class ScriptImports(NamedTuple):
-    """Flags for the modules that a script needs: torch at its top level, and torch's compiler.
+    """Flags for a script: whether it imports torch at its top level, and whether it needs torch's compiler.
 
     Both flags are derived from the text of the script, without running it.
     """
 
     compiler: bool = False
-    """True if the script, or a module next to it, names `DistributedDataParallel` or a similar class."""
+    """True if the script, or a module in its directory, names a class like `DistributedDataParallel`."""
     torch_at_top: bool = False
 
 
@@ -90,14 +90,15 @@ class _SourceFile(NamedTuple):
     imports: list[tuple[str, bool]]
     """Pairs of an imported name and a flag: True if the import runs while the script loads.
 
-    It is False after a statement that may change the environment, because the import must see the change.
+    The flag is False for an import after a statement that may change environment variables. torch must not be
+    imported before such a change.
     """
     changes_environment: bool
-    """True if the file may change the environment while the script loads."""
+    """True if the file may change environment variables while the script loads."""
 
 
 def read_script_imports(script: Path) -> ScriptImports:
-    """Return the imports of a script, together with those of imported modules next to it."""
+    """Return flags for the imports of a script and of the modules in its directory that it imports."""
     files = [*itertools.islice(_iter_files(script), _MOST_FILES)]
     # The texts do not show in which order a script and its modules change the environment.
     changes_environment = any(file.changes_environment for file in files[1:])

@@ -30,10 +30,10 @@ class InvalidQuantity(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """A quantity; quantities with the same value are equal even if their texts differ."""
+    """A Kubernetes quantity. Quantities with the same value are equal even if their texts differ."""
 
     nano: int
-    """The value in billionths, the finest resolution of Kubernetes."""
+    """The value in billionths (1e-9), the smallest step of a Kubernetes quantity."""
     text: str = field(compare=False)
     """The canonical text: ``500m`` for ``0.5``, ``1Gi`` for ``1024Mi``."""
 
@@ -75,7 +75,7 @@ def parse(text: str) -> Quantity:
 
 
 def add_quantities(amounts: Iterable[Quantity]) -> Quantity:
-    """Return the sum, in the binary format if one of the amounts has a binary suffix."""
+    """Return the sum. Its text has a binary suffix, such as ``Gi``, if one of `amounts` has such a suffix."""
     terms = [*amounts]
     return _build_quantity(
         sum(each.nano for each in terms), binary=any(each.text.endswith("i") for each in terms)
@@ -83,19 +83,19 @@ def add_quantities(amounts: Iterable[Quantity]) -> Quantity:
 
 
 def multiply_quantity(count: int, amount: Quantity) -> Quantity:
-    """Return `count` times the amount."""
+    """Return the quantity `amount` multiplied by `count`."""
     return _build_quantity(count * amount.nano, binary=amount.text.endswith("i"))
 
 
 def subtract_quantity(one: Quantity, other: Quantity) -> Quantity:
-    """Return `one` minus `other`, which may be negative."""
+    """Return the quantity `one` minus `other`. The result may be negative."""
     return _build_quantity(one.nano - other.nano, binary=one.text.endswith("i") or other.text.endswith("i"))
 
 
 def with_binary_suffix(amount: Quantity) -> Quantity:
-    """Return the same amount with a text in the binary format, such as ``16Gi``.
+    """Return a quantity with the same value, and with a text with a binary suffix, such as ``16Gi``.
 
-    Amounts below 1024 and fractions get a decimal text, such as ``500m``, so that they stay exact.
+    For an amount below 1024 or a fraction, the text is decimal, such as ``500m``, so that it is exact.
     """
     return _build_quantity(amount.nano, binary=True)
 
@@ -122,7 +122,7 @@ def _build_binary(text: str, nano: int, digits: str, power: int) -> Quantity:
 
 
 def _divide_away_from_zero(number: int, parts: int) -> int:
-    """Divide and round away from zero, so that a small quantity does not become zero."""
+    """Divide `number` by `parts`, and round away from zero, so that a small quantity does not become zero."""
     return -(-number // parts) if number >= 0 else number // parts
 
 

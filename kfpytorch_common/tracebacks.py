@@ -35,7 +35,8 @@ def parse_chain(text: str) -> list[RaisedException]:
 def parse_remote_chain(message: str) -> list[RaisedException]:
     """Return the exceptions that torch caught in another process or thread, if `message` contains them.
 
-    The message of the last exception contains the place, such as "(in DataLoader worker process 0)".
+    The message of the last exception then ends with the name of that process or thread, such as
+    "(in DataLoader worker process 0)".
     """
     found = _CAUGHT.search(message)
     if found is None:

@@ -21,7 +21,8 @@ from flytekitplugins.kfpytorch.validators import Reader, find_problems, is_list
 class Config:
     """The base class of all configs. A config checks its fields when it is constructed.
 
-    The type of a field is annotated with its reader, which checks and converts the value (see `validators`).
+    Each field has a type ``Annotated[..., reader]``. The reader is a function that checks and converts the
+    value (see `validators`).
     A field with the default None also accepts None.
     """
 
@@ -44,7 +45,7 @@ class Config:
         """Check all fields again, and replace each value by its normalized form.
 
         Raises:
-            ConfigError: If a value is invalid; it lists all problems.
+            ConfigError: If a value is invalid; the error lists all problems.
         """
         require_valid(type(self).__name__, self.problems())
 
@@ -65,7 +66,7 @@ class Config:
         return find_problems(name, lambda read: setattr(self, name, reader(read)), value)
 
     def _find_contradictions(self, sound: Set[str]) -> Iterator[ConfigProblem]:  # noqa: ARG002
-        """Yield a problem for each contradiction between fields.
+        """Yield a problem for each contradiction between the values of two fields.
 
         `sound` contains the names of the fields with valid values. Other fields are not compared.
         """
@@ -84,8 +85,8 @@ def find_unknown_fields(cls: type[Config], given: Mapping[Any, object]) -> Itera
 class ConfigPart(Config):
     """The base class of a config that is the value of a field of another config.
 
-    The construction of a `ConfigPart` raises no error. The outer config raises one error, with its own
-    problems and those of its parts.
+    The construction of a `ConfigPart` with an invalid value raises no error. The outer config raises one
+    error, with its own problems and those of its parts.
     """
 
     def __post_init__(self) -> None:
@@ -93,7 +94,7 @@ class ConfigPart(Config):
 
 
 def build_config_reader(cls: type[Config]) -> Reader:
-    """Return a reader that accepts only a valid `cls`, and normalizes it in place."""
+    """Return a function that normalizes the fields of a valid `cls` in place, and rejects other values."""
 
     def read(value: object) -> object:
         if not isinstance(value, cls):

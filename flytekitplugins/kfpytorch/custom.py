@@ -23,7 +23,7 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: s
     """Encode a valid `PyTorch` config, in which the number of workers is set, as protobuf JSON.
 
     The result contains no zero values, because proto3 does not distinguish them from unset fields. Only the
-    part of `encode_extension` can contain a 0.
+    options that `encode_extension` adds can contain a 0.
     `resolve_image` returns the image name of a role whose `image` is set (a name or an ``ImageSpec``).
     """
     restarts = config.restarts()
@@ -44,8 +44,8 @@ def encode_pytorch(config: PyTorch, resolve_image: ResolveImage = lambda role: s
 def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom:
     """Encode a valid `Elastic` config of a task that needs an operator, as protobuf JSON.
 
-    The result contains no zero values, as in `encode_pytorch`. `nproc_per_node` is required if the config
-    contains a word such as ``"gpu"`` instead of the number.
+    The result contains no zero values, as in `encode_pytorch`. The argument `nproc_per_node` is required if
+    the config contains a word such as ``"gpu"`` instead of the number of processes.
     """
     low, high = config.min_max_nodes()
     message = pytorch_pb2.DistributedPyTorchTrainingTask(
@@ -65,8 +65,8 @@ def encode_elastic(config: Elastic, nproc_per_node: int | None = None) -> Custom
 def iter_ineffective_settings(config: PyTorch | Elastic) -> Iterator[str]:
     """Yield a sentence for each setting of `config` that has no effect.
 
-    A request above its limit and a 0 in the run policy have no effect. For a task in an ordinary pod, yield
-    instead the options of a PyTorchJob or TrainJob, such as `gang`.
+    A request above its limit and a 0 in the run policy have no effect. If the task runs in an ordinary pod,
+    options for a PyTorchJob or TrainJob, such as `gang`, have no effect, and only these are checked.
     """
     if isinstance(config, Elastic) and config.is_standalone():
         yield from _iter_job_options(config)

@@ -115,7 +115,7 @@ class Storage(ConfigPart):
 
 
 def _build_short_reader(cls: type[ConfigPart], field: str) -> Reader:
-    """Return a reader that accepts a valid `cls`, or text as the value of its field `field`."""
+    """Return a function that accepts a valid `cls`, or converts text to a `cls` with this text as `field`."""
     read = build_config_reader(cls)
     return lambda value: read(cls(**{field: value}) if isinstance(value, str) else value)
 
@@ -126,7 +126,7 @@ read_storage: Final = _build_short_reader(Storage, "size")
 
 
 def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
-    """Yield the contradictions between the data set, model, storage and runtime of a `TrainJob`."""
+    """Yield a problem for each contradiction between data set, model, storage and runtime of a `TrainJob`."""
     has_source = options.dataset is not None or options.model is not None
     if options.storage is None:
         if has_source and options.runtime is None:
@@ -143,7 +143,7 @@ def find_contradictions(options: Any) -> Iterator[ConfigProblem]:
 def check_pod(options: Any) -> Iterator[ConfigProblem]:
     """Yield a problem for the data set and the model of a task that runs in an ordinary pod.
 
-    Nothing is loaded for an ordinary pod. `options` is the `TrainJob` of the task, or None.
+    For an ordinary pod, no data set or model is loaded. `options` is the `TrainJob` of the task, or None.
     """
     for name in data_sources.PATHS:
         if (source := getattr(options, name, None)) is not None:

@@ -75,8 +75,8 @@ def count_processes(task: Any) -> int:
     """Return the number of processes per node of an `Elastic` task: its `nproc_per_node` as a number.
 
     ``"gpu"`` is the number of GPUs of a replica. ``"cpu"`` is the number of its whole CPUs, at least 1.
-    ``"auto"`` is the number of its GPUs, or of its CPUs if it has no GPU. The registered task contains the
-    result, so overrides in a workflow cannot change it.
+    ``"auto"`` is the number of its GPUs, or of its CPUs if it has no GPU. The registered task contains this
+    number, so ``with_overrides`` in a workflow cannot change it.
 
     Raises:
         ConfigError: If the number cannot be derived from the resources of the task.
@@ -102,8 +102,8 @@ def _read_amounts(
 ) -> dict[str, Quantity]:
     """Return the amount of each resource of a replica: its limit, or its request if it has no limit.
 
-    The result does not contain values that are not quantities. It contains the resources of the pod template
-    only if the task has no resources, because flytekit replaces those of the template with those of the task.
+    Values that are not quantities are left out. The resources of the pod template are used only if the task
+    has no resources, because flytekit replaces the resources of the template with those of the task.
     """
     amounts = [*vars(requests).items(), *vars(limits).items()]
     of_task = {name: amount for name, amount in amounts if amount is not None}

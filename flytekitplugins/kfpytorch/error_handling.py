@@ -1,7 +1,7 @@
 """Mark a failure of a worker as recoverable; the function names are those of flytekit's own plugin.
 
-torch passes an exception to the agent as text, and a text does not identify a subclass of
-``FlyteRecoverableException``. The worker therefore writes a marker next to torch's error file.
+torch passes an exception to the elastic agent as text, which does not show whether its class is a subclass of
+``FlyteRecoverableException``. The worker therefore creates a marker file next to torch's error file.
 """
 
 import os

@@ -136,9 +136,9 @@ class TrainJob(ConfigPart):
 
 
 def check_succeeded_nodes(train_job: TrainJob | None, nodes: int | None) -> Iterator[ConfigProblem]:
-    """Yield a problem if the success policy of `train_job` contains indexes above the last of `nodes` nodes.
+    """Yield a problem if the success policy of `train_job` has an index above that of the last node.
 
-    `nodes` is None for an `Elastic` task. For such a task, every success policy is a problem.
+    `nodes` is the number of nodes; None for an `Elastic` task, for which every success policy is a problem.
     """
     policy = train_job.success_policy if train_job is not None else None
     if policy is None:

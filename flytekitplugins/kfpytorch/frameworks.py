@@ -51,8 +51,8 @@ def check_launcher(
 ) -> Iterator[ConfigProblem]:
     """Yield a problem for each setting that conflicts with the launcher of an MPI job, such as a topology.
 
-    A single node is a problem, too. `field` and `value` are the name and the value of the setting that
-    determines the number of `nodes`. For jobs of other frameworks, yield nothing.
+    A job with a single node is a problem, too. `field` and `value` are the name and the value of the setting
+    that determines the number of nodes, `nodes`. For jobs of other frameworks, yield nothing.
     """
     if train_job is None or train_job.framework != MPI:
         return

@@ -1,4 +1,4 @@
-"""Readers (see `validators`) for the options of `Master` and `Worker` that change their pods."""
+"""Check the options of `Master` and `Worker` that change their pods, such as tolerations."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Build the pod template of a replica: that of the author, with shared memory if the config requires it."""
+"""Build the pod template of a replica: the author's, with shared memory if the config requires it."""
 
 import copy
 import dataclasses
@@ -23,7 +23,7 @@ _WAY_OUT: Final = "set increase_shared_mem=False in the task config"
 def find_problems(template: PodTemplate | None, *, shared_memory: bool) -> Iterator[str]:
     """Yield a sentence for each reason why `build` cannot use `template`.
 
-    Unknown and missing fields are not included: only `build` finds them.
+    Unknown and missing fields of the template are not reported here; `build` raises an error for them.
     """
     if template is None or template.pod_spec is None:
         return
@@ -51,7 +51,7 @@ def _find_conflicts(spec: object, primary: str) -> Iterator[str]:
 def read_resources(template: PodTemplate | None) -> dict[str, object]:
     """Return the amount of each resource of the primary container: its limit, or else its request.
 
-    The key of a device is the last part of its name: ``gpu`` for ``nvidia.com/gpu``.
+    The key of a device is the last part of the resource name: ``gpu`` for ``nvidia.com/gpu``.
     """
     if template is None:
         return {}
@@ -85,7 +85,7 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
     flytekit's own plugin has a function with this name, which other code may import.
 
     Raises:
-        ValueError: If the template conflicts with the shared memory. It is not changed in this case.
+        ValueError: If the template conflicts with the shared memory. In this case, it is unchanged.
     """
     for problem in find_problems(pod_template, shared_memory=True):
         raise ValueError(problem)
@@ -107,7 +107,8 @@ def add_shared_mem_volume_to_pod_template(pod_template: PodTemplate) -> None:
 def serialize_default_pod(container: Container) -> K8sPod:
     """Return the pod that flytekit serializes for a task with shared memory and without a pod template.
 
-    flytekit would import kubernetes for this, which takes about half a second. This function does not.
+    flytekit itself would import kubernetes to build this pod, which takes about half a second. This function
+    does not import kubernetes.
     """
     resources = {
         part: {
@@ -168,9 +169,9 @@ def _import_models() -> Any:
 def _convert_to_model(type_name: str, value: object, path: str) -> Any:
     """Convert a value and all values within it to kubernetes models.
 
-    `type_name` is a type in the models, such as ``V1PodSpec``, ``list[V1Container]`` or ``str``. A dict has
-    the keys of a manifest or of the models. A number becomes text where the type is ``str``. Other scalars
-    are returned unchanged. `path` is the path of the value, for messages.
+    `type_name` is a type in kubernetes models, such as ``V1PodSpec``, ``list[V1Container]`` or ``str``. Keys
+    of dicts are those of a manifest or of the models. A number becomes text where the type is ``str``. Other
+    scalars are returned unchanged. `path` is the path of the value in the pod spec, for error messages.
 
     Raises:
         ValueError: If a dict has an unknown field or lacks a required one.

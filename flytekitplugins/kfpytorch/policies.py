@@ -11,11 +11,11 @@ class RestartPolicy(Enum):
     """
 
     ALWAYS = 2
-    """After failure and after success: the replica never completes."""
+    """Restart after a failure and after a success: the replica never completes."""
     FAILURE = 1
-    """After a failure (Kubernetes: ``OnFailure``)."""
+    """Restart after a failure (Kubernetes: ``OnFailure``)."""
     NEVER = 0
-    """Never; the default of Flyte."""
+    """Never restart; the default of Flyte."""
 
 
 class CleanPodPolicy(Enum):
@@ -25,8 +25,8 @@ class CleanPodPolicy(Enum):
     """
 
     NONE = 0
-    """No pods; the default of the operator."""
+    """Delete no pods; the default of the operator."""
     ALL = 2
-    """All pods."""
+    """Delete all pods."""
     RUNNING = 1
-    """The pods that still run."""
+    """Delete the pods that still run."""

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 class ConfigProblem(NamedTuple):
-    """One invalid value: its path in the config, the value and a remedy."""
+    """One invalid value of a config: the path of its field, the value and a remedy."""
 
     path: str
     value: object
@@ -50,13 +50,13 @@ class ConfigError(ValueError):
 
 
 def require_valid(owner: str, problems: Iterable[ConfigProblem | str]) -> None:
-    """Raise a `ConfigError` with all `problems`, if there are any. `owner` names the config class."""
+    """Raise a `ConfigError` with all `problems`, if there are any. `owner` is the config class's name."""
     if found := [*problems]:
         raise ConfigError(owner, found)
 
 
 def build_invalid_value(value: object, remedy: str) -> InvalidValue:
-    """Return an `InvalidValue` error with one problem, which concerns `value` itself, not a part of it."""
+    """Return an `InvalidValue` error with one problem, which concerns the whole `value`, not a part of it."""
     return InvalidValue(ConfigProblem("", value, remedy))
 
 
@@ -67,7 +67,7 @@ def require_no_problems(problems: Iterable[ConfigProblem]) -> None:
 
 
 def add_prefix(field: str, problems: Iterable[ConfigProblem]) -> Iterator[ConfigProblem]:
-    """Yield each of `problems` with the name of the outer field `field` before its path."""
+    """Yield each of `problems` with its path prefixed by `field`, the name of the outer field."""
     for problem in problems:
         joint = "." if problem.path and not problem.path.startswith("[") else ""
         yield problem._replace(path=f"{field}{joint}{problem.path}")

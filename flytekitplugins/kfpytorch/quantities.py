@@ -33,9 +33,9 @@ def _read_resources(value: object, *, allows_pairs: bool) -> object:
 
 
 read_paired_resources: Final = partial(_read_resources, allows_pairs=True)
-"""Return a value that is valid for ``resources=``; each amount may be a pair ``(request, limit)``."""
+"""Return a value if it is valid for ``resources=``; each amount may be a pair ``(request, limit)``."""
 read_single_resources: Final = partial(_read_resources, allows_pairs=False)
-"""Return a value that is valid for ``requests=`` or ``limits=``."""
+"""Return a value if it is valid for ``requests=`` or ``limits=``, where an amount is not a pair."""
 
 
 def _check_amounts(value: object, *, allows_pairs: bool) -> Iterator[ConfigProblem]:
@@ -63,7 +63,7 @@ def _parse_devices(value: object) -> Quantity:
 
 
 def parse_amounts(stated: Mapping[str, object]) -> dict[str, Quantity]:
-    """Parse the amount of each resource; leave out values that are not quantities, such as None."""
+    """Return the parsed amount of each resource, without values that are not quantities, such as None."""
     return {
         name: parse_quantity(value)
         for name, value in stated.items()
@@ -74,7 +74,7 @@ def parse_amounts(stated: Mapping[str, object]) -> dict[str, Quantity]:
 def split_resources(resources: Any) -> tuple[Any, Any]:
     """Split ``resources=`` into requests and limits.
 
-    Each field has one value for both, or a pair ``(request, limit)``.
+    Each field of `resources` has one value for both, or a pair ``(request, limit)``.
     """
     requests, limits = {}, {}
     for name in RESOURCE_FIELDS:

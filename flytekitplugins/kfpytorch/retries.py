@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RestartSettings(NamedTuple):
-    """The restart settings of a job for the operator. A setting is None if the job leaves it unset."""
+    """The restart settings of a job for the operator. A setting that is None is not set in the job."""
 
     master: RestartPolicy | str | None
     worker: RestartPolicy | str | None
@@ -29,9 +29,9 @@ class RestartSettings(NamedTuple):
 def compute_restarts(master: "Master", worker: "Worker", workers: int) -> RestartSettings:
     """Return restart policies and a limit with which each replica can restart ``num_retries`` times.
 
-    A role without ``num_retries`` takes the number of the other role: when one rank fails, its peers lose
-    their connection and fail with it. A role without a policy restarts after a failure, or never if its
-    number is 0. If neither role has a number, return the policies of the roles, and no limit.
+    A role without ``num_retries`` gets the number of the other role: when one rank fails, its peers lose
+    their connection and fail, too. A role without a restart policy restarts after a failure, or never if its
+    number is 0. If neither role has ``num_retries``, return the policies of the roles, and no limit.
     """
     master_retries = worker.num_retries if master.num_retries is None else master.num_retries
     worker_retries = master.num_retries if worker.num_retries is None else worker.num_retries

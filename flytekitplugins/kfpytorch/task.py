@@ -38,7 +38,7 @@ C = TypeVar("C", PyTorch, Elastic)
 class _DistributedTask(PythonFunctionTask[C]):
     """The base class of `PyTorch` and `Elastic` tasks.
 
-    It checks the config, and builds the pod template on first access.
+    The class checks the config, and builds the pod template when it is first read.
     """
 
     _TASK_TYPE: ClassVar[str] = "pytorch"
@@ -48,7 +48,7 @@ class _DistributedTask(PythonFunctionTask[C]):
     _is_pod_final: bool
     """True if code assigned `pod_template`. Shared memory is not added to such a template."""
     _built: tuple[bool, PodTemplate | None] | None
-    """The template that was built, after the value of `shared_memory` for which it was built."""
+    """A pair: True if shared memory was required, and the built pod template. None before the build."""
     _checked_config: C
 
     def __init__(self, task_config: C, task_function: Callable[..., Any], **kwargs: Any) -> None:
@@ -67,7 +67,7 @@ class _DistributedTask(PythonFunctionTask[C]):
 
     @property
     def _task_config(self) -> C:
-        """The config, which flytekit sets at definition and in ``with_overrides(task_config=...)``."""
+        """The config. flytekit sets it when a task is defined, and in ``with_overrides(task_config=...)``."""
         return self._checked_config
 
     @_task_config.setter
@@ -81,8 +81,8 @@ class _DistributedTask(PythonFunctionTask[C]):
     def pod_template(self) -> PodTemplate | None:
         """The pod template of a replica: the author's, with shared memory if the config requires it.
 
-        It is built on first access, because this imports kubernetes. A template that was assigned to this
-        property is returned as it is, without added shared memory.
+        The template is built when this property is first read, because the build imports kubernetes. A
+        template that was assigned to this property is returned unchanged, without added shared memory.
         """
         if self._is_pod_final:
             return self.author_pod
@@ -97,9 +97,9 @@ class _DistributedTask(PythonFunctionTask[C]):
         self._is_pod_final = True
 
     def _has_default_pod(self) -> bool:
-        """True if the pod template only adds shared memory, so that it is not necessary to import kubernetes.
+        """True if the pod template only adds shared memory, which does not require the import of kubernetes.
 
-        Return False after `pod_template` was read, because the reader may have changed the template.
+        Return False after `pod_template` was read, because code that read it may have changed it.
         """
         is_untouched = self._built is None and not self._is_pod_final
         wanted = definition.needs_shared_memory(self.task_config, self.shared_memory)
@@ -128,7 +128,8 @@ class _DistributedTask(PythonFunctionTask[C]):
     def get_config(self, settings: SerializationSettings) -> dict[str, str]:
         """Return the `config` field of the task template.
 
-        It contains the name of the primary container if the replicas have a pod template, otherwise nothing.
+        If the replicas have a pod template, the field contains the name of the primary container. Otherwise,
+        the field is empty.
         """
         if self._has_default_pod():
             return {"primary_container_name": PRIMARY_CONTAINER_DEFAULT_NAME}
@@ -140,10 +141,10 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
     """A function that runs on a master and workers: a PyTorchJob or TrainJob in a cluster."""
 
     def execute(self, **kwargs: Any) -> Any:
-        """Run the function as the replica of this pod, or in a local run, and return the result of rank 0.
+        """Run the function in this pod as one replica, or in a local run. Return the result of rank 0.
 
         Raises:
-            IgnoreOutputs: In a pod, on every rank except 0, whose result is the only one that Flyte stores.
+            IgnoreOutputs: In a pod, on every rank except 0, because Flyte stores only the result of rank 0.
         """
         if self.execution_mode is not self.ExecutionBehavior.DEFAULT:
             return super().execute(**kwargs)  # For @dynamic, flytekit runs the function itself.
@@ -155,7 +156,7 @@ class PyTorchFunctionTask(_DistributedTask[PyTorch]):
         """Return the `custom` field of the task template.
 
         Raises:
-            ConfigError: If the config was changed and is invalid.
+            ConfigError: If the config has been changed after its construction, and is invalid now.
         """
         definition.require_valid_config(self.task_config)
         return custom.encode_pytorch(self.task_config, lambda role: self._resolve_image(role, settings))
@@ -180,7 +181,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
 
     @property
     def task_type(self) -> str:
-        """``python-task`` for an ordinary pod (``nnodes=1``), ``pytorch`` for any other ``nnodes``."""
+        """The Flyte task type: ``python-task`` for an ordinary pod (``nnodes=1``), otherwise ``pytorch``."""
         return self._STANDALONE_TASK_TYPE if self.task_config.is_standalone() else self._TASK_TYPE
 
     @property
@@ -214,7 +215,7 @@ class PytorchElasticFunctionTask(_DistributedTask[Elastic]):
         """Return the `custom` field of the task template, which is None for an ordinary pod.
 
         Raises:
-            ConfigError: If the config was changed and is invalid.
+            ConfigError: If the config has been changed after its construction, and is invalid now.
         """
         self.task_config.check()
         if self.task_config.is_standalone():

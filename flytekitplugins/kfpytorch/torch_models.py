@@ -1,4 +1,4 @@
-"""A transformer for `torch.nn.Module`, for processes that have loaded torch."""
+"""A Flyte type transformer for `torch.nn.Module`. The import of this module requires torch."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from flytekit.models.literals import Literal
 
 
 class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
-    """flytekit's transformer for `torch.nn.Module`, but able to load whole pickled modules, not only weights.
+    """flytekit's transformer for `torch.nn.Module`, which also loads whole pickled modules, not only weights.
 
-    flytekit saves the whole module. With torch 2.6 and newer, its own transformer can load only weights.
-    Loading a whole module can run code, as with the pickles that flytekit reads for other Python types.
-    Modules and pickles come from the storage of the execution.
+    flytekit saves the whole module, but with torch 2.6 and newer, flytekit's transformer can load only
+    weights. Loading a whole module can run code, as with the pickles that flytekit reads for other Python
+    types. Modules and pickles come from the storage of the execution.
     """
 
     def to_python_value(
@@ -23,7 +23,7 @@ class TrustedModuleTransformer(PyTorchModuleTransformer):  # type: ignore[misc]
         lv: Literal,
         expected_python_type: type[torch.nn.Module],  # noqa: ARG002
     ) -> torch.nn.Module:
-        """Return the module of a literal, on the first GPU if a GPU exists."""
+        """Load the module of the Flyte literal `lv`, onto the first GPU if a GPU exists."""
         path = ctx.file_access.get_random_local_path()
         ctx.file_access.get_data(lv.scalar.blob.uri, path, is_multipart=False)
         device = "cuda:0" if torch.cuda.is_available() else "cpu"

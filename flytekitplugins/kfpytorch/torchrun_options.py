@@ -1,4 +1,4 @@
-"""Readers for the settings of `Elastic` that are options of torchrun: nodes, processes and rendezvous."""
+"""Check the settings of `Elastic` that are options of torchrun: nodes, processes and rendezvous."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _NODES: Final = re.compile(r"\s*\+?([0-9]{1,10})\s*(?::\s*\+?([0-9]{1,10})\s*)?"
 def read_processes(value: object) -> object:
     """Return a valid ``nproc_per_node``; raise `InvalidValue` for any other value.
 
-    Valid are a number of processes and the words of ``torchrun``: ``auto``, ``gpu`` and ``cpu``.
+    A number of processes is valid, and the words of ``torchrun``: ``auto``, ``gpu`` and ``cpu``.
     """
     if not isinstance(value, str):
         return read_positive(value)
@@ -25,7 +25,7 @@ def read_processes(value: object) -> object:
 def read_nodes(value: object) -> object:
     """Return a valid ``nnodes``; raise `InvalidValue` for any other value.
 
-    Valid are ``2``, ``"2"``, and a range ``"2:4"``. Text is not converted to a number.
+    For example, ``2``, ``"2"`` and the range ``"2:4"`` are valid. Text is not converted to a number.
     """
     if not isinstance(value, str):
         return read_positive(value)

@@ -54,9 +54,9 @@ def build_check_reader(is_valid: Callable[[object], bool], remedy: str) -> Reade
 
 
 def build_object_name_reader(kind: str) -> Reader:
-    """Return a reader that accepts only names of Kubernetes objects.
+    """Return a function that returns a valid name of a Kubernetes object, and rejects other values.
 
-    `kind` is the phrase for the object in the error message, such as ``a runtime``.
+    `kind` is the phrase for the kind of object in the error message, such as ``a runtime``.
     """
     return build_check_reader(
         lambda value: isinstance(value, str) and labels.is_subdomain(value),
@@ -65,7 +65,7 @@ def build_object_name_reader(kind: str) -> Reader:
 
 
 def build_list_reader(read_item: Reader, remedy: str) -> Reader:
-    """Return a function that returns a list unchanged if `read_item` accepts each item.
+    """Return a function that returns a list unchanged if `read_item` raises no error for any item.
 
     For any other value, the function raises `InvalidValue`. `remedy` is the message for a value that is no
     list.

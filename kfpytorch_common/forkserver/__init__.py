@@ -1,1 +1,1 @@
-"""A fork server: child processes fork from it after it has imported the libraries."""
+"""A fork server: a process that imports libraries such as torch once, and forks child processes."""

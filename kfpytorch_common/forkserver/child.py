@@ -1,4 +1,4 @@
-"""Set up a child of the fork server, from a fork or a new interpreter, and run its target."""
+"""Set up a child of the fork server, which is a fork or a new interpreter, and call its target function."""
 
 import atexit
 import contextlib
@@ -28,10 +28,10 @@ from kfpytorch_common.forkserver.messages import Message
 from kfpytorch_common.loaded_modules import find_loaded
 
 EXIT_BROKEN: Final = 70
-"""The exit code of a child that could not run its target (EX_SOFTWARE of sysexits.h)."""
+"""The exit code of a child that could not run its target function (EX_SOFTWARE of sysexits.h)."""
 
 ASK_WHERE: Final = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else 29  # SIGINFO of macOS.
-"""The signal that requests the stack of a process; a child ignores it until its target handles it."""
+"""The signal on which a rank writes its stack to a file; a child ignores it until it has a handler."""
 
 _FILE: Final = io.IOBase.__mro__[-2]
 """The C base type of all file objects; `io.IOBase` is an abstract class derived from it."""
@@ -46,17 +46,17 @@ class ChildStart:
 
     args: Mapping[str, Any]
     fds: Sequence[int]
-    """Descriptors after standard input, output and error, in the order of the request."""
+    """The file descriptors of the request without the first three, which are the standard streams."""
     server: socket.socket | None
-    """A separate connection to the server, if the request has `serve` set."""
+    """The child's own connection to the server, if the request has `serve` set; otherwise None."""
     inherited: Any
     """The value that `launch.start_forked_server` received for the children; None in a new interpreter."""
 
 
 def can_fork() -> bool:
-    """True if children are forks: on Linux, unless FLYTE_KFPYTORCH_FORK=0 is set.
+    """True if children are forks, not new interpreters: on Linux, unless FLYTE_KFPYTORCH_FORK=0 is set.
 
-    macOS frameworks may start threads, which do not survive a fork.
+    On macOS, frameworks of the system may start threads, which do not survive a fork.
     """
     return sys.platform == "linux" and os.environ.get("FLYTE_KFPYTORCH_FORK") != "0"
 
@@ -69,11 +69,11 @@ def run(
     inherited: Any = None,
     begun: int | None = None,
 ) -> NoReturn:
-    """Set up this process for `job` (see `client.ChildSpec`), run its target, and end with its exit code.
+    """Set up this process for `job` (see `client.ChildSpec`), call its target, and exit with the result.
 
     `fds` has the descriptors for standard input, output and error, then those for the target. The target also
-    gets `server` and `inherited` (see `ChildStart`). The descriptor `begun` is closed when this process has
-    its own group and signal handlers.
+    gets `server` and `inherited` (see `ChildStart`). This function closes the descriptor `begun` when this
+    process has its own process group and signal handlers.
     """
     if os.getsid(0) != os.getpid():
         os.setsid()
@@ -134,7 +134,7 @@ def spawn(job: Message, fds: list[int], server: socket.socket | None) -> int:
 
 
 def main(fd: int) -> NoReturn:
-    """Set up this new interpreter, and run the target that `spawn`, in the server, wrote to the pipe `fd`."""
+    """Set up this new interpreter, and call the target function that `spawn` wrote to the pipe `fd`."""
     with os.fdopen(fd) as pipe:
         body = json.load(pipe)
     sock = None if body["server"] is None else socket.socket(fileno=body["server"])
@@ -143,7 +143,7 @@ def main(fd: int) -> NoReturn:
 
 
 def build_interpreter_command(code: str) -> list[str]:
-    """Return a command that runs `code` in an interpreter with the flags of this one."""
+    """Return a command that runs `code` in a Python interpreter with the command-line flags of this one."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, "-c", code]
 
@@ -161,7 +161,7 @@ def _call_target(target: str, start: ChildStart) -> int:
 
 
 def _exit_process(code: int) -> NoReturn:
-    """End as an interpreter does: join threads, run exit handlers, flush open files."""
+    """End this process as an interpreter does: join threads, run exit handlers, flush open files."""
     steps = (threading._shutdown, atexit._run_exitfuncs, multiprocessing.util._exit_function, _flush_files)  # type: ignore[attr-defined]
     for step in steps:
         with contextlib.suppress(BaseException):  # An error must not change the exit code of the target.
@@ -172,8 +172,8 @@ def _exit_process(code: int) -> NoReturn:
 def _flush_files() -> None:
     """Flush all file objects of this process.
 
-    The `type` of each object shows if it is a file. `isinstance` would also read `__class__`, which runs code
-    of some objects, and fails for a dead `weakref.proxy` or a lazy module.
+    The function checks `type(object)`. `isinstance` would also read `object.__class__`, which runs code of
+    some objects, and which fails for a dead `weakref.proxy` or a lazy module.
     """
     for thing in gc.get_objects():
         if issubclass(type(thing), _FILE):
@@ -190,7 +190,7 @@ def _reset_signals() -> None:
 
 
 def _reset_exit_handlers() -> None:
-    """Remove the exit handlers of the server's process, and register those of a new interpreter."""
+    """Remove the exit handlers that a fork inherits from the server; register those of a new interpreter."""
     atexit._clear()
     atexit.register(logging.shutdown)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
@@ -210,7 +210,7 @@ def _open_streams() -> None:
 
 
 def _set_thread_count() -> None:
-    """Set torch's thread count to the value that it would read from the environment at import."""
+    """Set torch's thread count to the value that torch would read from the environment at its import."""
     if torch := find_loaded("torch"):
         wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
         processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -24,9 +24,10 @@ class ForkServerGone(ConnectionError):
 
 
 def build_import_path() -> list[str]:
-    """Return `sys.path`, preceded by the directories of loaded modules that it does not contain.
+    """Return `sys.path`, preceded by directories of loaded modules that are not in `sys.path`.
 
-    `pyflyte run` has the directory of the script in `sys.path` only while it loads the script.
+    A child needs these directories to import the same modules: `pyflyte run` has the directory of the
+    script in `sys.path` only while it loads the script.
     """
     files = loaded_modules.list_source_files()
     files.pop("__main__", None)
@@ -41,13 +42,13 @@ class ChildSpec:
     """A process that a fork server starts for a client."""
 
     target: str
-    """``module:function``, called with a `child.ChildStart`; its result is the exit code."""
+    """The function, as ``module:function``. It takes a `child.ChildStart` and returns an exit code."""
     args: Mapping[str, Any]
-    """The value of `ChildStart.args`, as plain JSON."""
+    """The value of `ChildStart.args`; it contains only values that JSON can encode."""
     env: Mapping[str, str] | None
-    """The complete environment; None keeps that of the server."""
+    """All environment variables of the process; None if it keeps those of the server."""
     serve: bool = False
-    """True to give the process a separate connection to the server."""
+    """True if the process gets its own connection to the server, through which it can start children."""
     cwd: str = field(default_factory=os.getcwd)
     path: Sequence[str] = field(default_factory=build_import_path)
     argv: Sequence[str] = field(default_factory=lambda: list(sys.argv))
@@ -63,13 +64,13 @@ class Client:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """Return the descriptor to poll; it is readable if the server may have reported exits."""
+        """Return the descriptor of the connection; it is readable if the server may have reported exits."""
         return self._sock.fileno()
 
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:
-        """Start a process, and return its number for this client and its process id.
+        """Start a process. Return its number, which identifies it in other calls, and its process id.
 
-        The first three of `fds` are its standard streams; `ChildStart.fds` has the rest.
+        The first three of `fds` become its standard streams; it gets the others as `ChildStart.fds`.
 
         Raises:
             ForkServerGone: The server does not reply.
@@ -86,7 +87,7 @@ class Client:
         self._send({"op": "kill", "child": number, "signal": int(signum)})
 
     def signal_child(self, number: int, signum: int) -> None:
-        """Send a signal to one process, the child, instead of its process group.
+        """Send a signal to the process of the child only, not to its process group.
 
         If the child is a client of the server (`ChildSpec.serve`), its children get the signal instead.
         """
@@ -104,7 +105,7 @@ class Client:
         return Client(own_end)
 
     def keep_scratch(self, path: str) -> None:
-        """Undo `add_scratch` for the directory `path`, so that the server does not remove it."""
+        """Unregister the directory `path` (see `add_scratch`), so that the server does not remove it."""
         self._send({"op": "keep", "path": path})
 
     def wait_until_handled(self) -> None:
@@ -114,13 +115,13 @@ class Client:
             pass
 
     def add_scratch(self, path: str) -> None:
-        """Register a directory that the server removes when the connection closes."""
+        """Register a temporary directory, which the server removes when this connection closes."""
         self._send({"op": "scratch", "path": path})
 
     def wait_for_exits(self, timeout: float = 0.0) -> list[tuple[int, int]]:
         """Return the number (from `start`) and the exit code of each child that ended since the last call.
 
-        If there is none, wait at most `timeout` seconds for one.
+        If no child has ended since then, wait at most `timeout` seconds for the next exit.
 
         Raises:
             ForkServerGone: The server ended.

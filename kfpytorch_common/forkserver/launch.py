@@ -1,4 +1,4 @@
-"""Starts a fork server in a new interpreter, or as a fork of this process."""
+"""Start a fork server in a new interpreter, or as a fork of this process."""
 
 import atexit
 import contextlib
@@ -42,7 +42,7 @@ class ForkServer:
         atexit.register(self.stop)
 
     def is_suitable(self, env: Mapping[str, str]) -> bool:
-        """True if this process can use the server instead of a new interpreter with the environment `env`."""
+        """True if a fork of this server can replace a new interpreter with the environment `env`."""
         return (
             self.owner == os.getpid()
             and self._is_alive()
@@ -50,7 +50,7 @@ class ForkServer:
         )
 
     def stop(self) -> None:
-        """End the server and its children, and wait for them."""
+        """End the server with its children, and wait until they have ended."""
         atexit.unregister(self.stop)
         if self.owner != os.getpid():
             return
@@ -78,7 +78,7 @@ def select_import_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_fresh_server(preload: Sequence[str]) -> ForkServer:
-    """Start a server in a new interpreter that loads only `preload`."""
+    """Start a fork server in a new interpreter, which imports only the modules `preload`."""
     own_end, server_end = socket.socketpair()
     home = str(Path(__file__).resolve().parents[2])
     code = (
@@ -102,9 +102,9 @@ def start_fresh_server(preload: Sequence[str]) -> ForkServer:
 
 
 def start_forked_server(preload: Sequence[str], inherited: Any = None) -> ForkServer:
-    """Start a server as a fork of this process. The server also imports the modules `preload`.
+    """Start a fork server as a fork of this process. The server also imports the modules `preload`.
 
-    Children receive `inherited` without pickling.
+    The children of the server receive the object `inherited` through the fork, without pickling.
     """
     own_end, server_end = socket.socketpair()
     caller = os.getpid()

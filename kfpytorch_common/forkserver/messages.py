@@ -13,7 +13,7 @@ _MOST_DESCRIPTORS = 253  # SCM_MAX_FD of Linux.
 
 
 def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message, with duplicates of `fds`; raise an OSError if the other end is closed."""
+    """Send one message with the file descriptors `fds`; raise an OSError if the other end is closed."""
     body = json.dumps(message).encode()
     header = _HEADER.pack(len(body))
     if fds:
@@ -24,7 +24,7 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
 
 
 def receive(sock: socket.socket) -> tuple[Message, list[int]] | None:
-    """Wait for the next message, and return it with its descriptors; None if the other end is closed."""
+    """Wait for the next message. Return it with its file descriptors; None if the other end is closed."""
     try:
         header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, _MOST_DESCRIPTORS)
         header += _receive_exactly(sock, _HEADER.size - len(header)) if header else b""

@@ -22,7 +22,7 @@ _ORPHAN_CHECK = 1.0
 class _Client:
     sock: socket.socket
     children: dict[int, "_Child"] = field(default_factory=dict)
-    """The children by the number that the client chose for each."""
+    """The child processes of this client; a key is the number that the client chose for the child."""
     scratch: list[str] = field(default_factory=list)
 
 
@@ -30,7 +30,7 @@ class _Client:
 class _Child:
     pid: int
     served: _Client | None
-    """The separate connection of the child, if any. When it is closed, the children of the child end."""
+    """The child's own connection, if any. When it closes, the server ends the children of the child."""
     exited: bool = False
 
 
@@ -74,7 +74,7 @@ class RequestLoop:
             self._report_exits()
 
     def register_remaining_scratch(self) -> None:
-        """Process the remaining requests of a killed caller that register or unregister directories.
+        """Process unread requests of a killed caller, but only those that register or unregister directories.
 
         `close_clients` then removes the registered directories.
         """
@@ -211,7 +211,7 @@ class RequestLoop:
 
 
 def _find_exit_code(pid: int) -> int | None:
-    """Return the exit code of `pid` as in `subprocess` (negative for a signal); None while it runs."""
+    """Return the exit code of process `pid`, negative for a signal as in `subprocess`; None while it runs."""
     if sys.platform == "darwin":  # waitid is missing before Python 3.13.
         found, status = os.waitpid(pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if found else None

@@ -1,8 +1,8 @@
 """The fork server: imports modules once, then starts a child for each request to start one.
 
-It has one thread and runs no code except the modules to load, so that a fork of it is equivalent to a new
-interpreter. It ends with all its children when its caller closes the connection, when its caller ends, or
-when it is killed (on Linux, the kernel then kills the children).
+The server has one thread and runs no code except that of these modules, so that a fork of the server is
+equivalent to a new interpreter. The server ends with all its children when the process that started it ends
+or closes the connection, or when the server is killed (on Linux, the kernel then kills the children).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from kfpytorch_common.loaded_modules import find_loaded
 def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited: Any = None) -> NoReturn:
     """Import the modules `preload`, then handle requests until `control` closes or the process `parent` ends.
 
-    Import errors are ignored here, because the children report them. All children receive `inherited`.
+    The server ignores import errors, because the children report them. All children receive `inherited`.
     """
     _detach_terminal()
     # The collector would repeatedly scan all modules while they load. A later collection in a child would
@@ -51,7 +51,7 @@ def serve(control: socket.socket, parent: int, preload: Sequence[str], inherited
 
 
 def _detach_terminal() -> None:
-    """Detach this server from the caller's streams: a reader of them must not wait for the server."""
+    """Close the caller's streams in this server, so that a reader of them does not wait for the server."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -68,15 +68,16 @@ _SEEDS_OF_USERS: Final = 1 << 32
 
 
 def list_generators() -> list[random.Random]:
-    """Return the random number generators that loaded libraries created, such as flytekit's for paths."""
+    """Return all instances of `random.Random`, such as flytekit's generator for the names of paths."""
     gc.unfreeze()  # `get_objects` omits frozen objects, and `prestart` may have frozen the generators.
     return [thing for thing in gc.get_objects() if type(thing) is random.Random]
 
 
 def renew_random_state(generators: Sequence[random.Random]) -> None:
-    """Reseed random generators in a fork: the `generators` of libraries, and those of numpy and torch.
+    """Reseed random number generators in a fork: `generators` of libraries, and those of numpy and torch.
 
-    Use it only for a server that ran no code of the user, because it overwrites a seed that the user set.
+    Use this function only in forks of a server that ran no code of the user, because it overwrites a
+    seed that the user has set.
     """
     for generator in generators:
         generator.seed()
@@ -89,7 +90,7 @@ def renew_random_state(generators: Sequence[random.Random]) -> None:
 
 
 def renew_unseeded_state() -> None:
-    """Reseed random generators in a fork of the user's process; keep the user's seeds of numpy and torch."""
+    """Reseed random number generators in a fork, except those of numpy and torch that the user has seeded."""
     multiprocessing.process.current_process().authkey = os.urandom(32)
     if flytekit := find_loaded("flytekit.interfaces.random"):
         flytekit.random.seed()

@@ -17,7 +17,7 @@ _REFUSED: Final = {
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise an error for an unknown name. For recipes such as ``ppo``, it names the recipe to use instead."""
+    """Raise an error for an unknown name. For names such as ``ppo``, the message suggests another recipe."""
     if name in _REFUSED:
         raise ImportError(f"there is no recipe {name!r}: {_REFUSED[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,9 +24,9 @@ _COLUMNS: Final = {
     "KTO": (("prompt", "completion", "label"),),
     "Distillation": (("prompt",),),
 }
-"""Alternative sets of columns for each method; a dataset needs all columns of one set.
+"""The columns that each training method needs: a dataset must have all columns of one of the listed sets.
 
-A key is the common part of two class names of TRL: ``SFT`` for ``SFTTrainer`` and ``SFTConfig``.
+A key is the first part of two class names of TRL, such as ``SFT`` for ``SFTTrainer`` and ``SFTConfig``.
 """
 
 
@@ -146,7 +146,7 @@ def _import_trl() -> Any:
 
 
 def _check_columns(method: str, dataset: "Samples", training: Training) -> Iterator[ConfigProblem]:
-    """Yield a problem unless the dataset contains all columns of one of the sets in `_COLUMNS`."""
+    """Yield a problem if the dataset lacks columns that the training method needs (see `_COLUMNS`)."""
     columns = _read_columns(dataset)
     text = training.options.get("dataset_text_field")
     sets = ((text,),) if text else _COLUMNS[method]
@@ -156,7 +156,7 @@ def _check_columns(method: str, dataset: "Samples", training: Training) -> Itera
 
 
 def _read_columns(dataset: "Samples") -> set[str] | None:
-    """Return the names of the columns, or None if they are unknown until the data is read."""
+    """Return the names of the columns of the dataset; None if they are unknown until the data is read."""
     if isinstance(dataset, Sequence):
         return set(dataset[0]) if dataset else set()
     names: Iterable[str] | None = dataset.column_names

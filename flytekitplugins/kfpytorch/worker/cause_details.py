@@ -8,9 +8,9 @@ from flytekitplugins.kfpytorch.worker.user_frames import format_frame
 from kfpytorch_common.causes import Failure, Frame, RaisedException
 
 WIDTH: Final = 110
-"""Maximum number of characters of a line of the report that is wrapped or cut."""
+"""The maximum number of characters of a line in the report; longer lines are wrapped or cut."""
 MESSAGE_LINES: Final = 5
-"""Maximum lines of a message in a pod."""
+"""The maximum number of lines of an exception message in the report of a run in a pod."""
 # Maximum characters and lines of the message in the report of a local run.
 _LONGEST_MESSAGE: Final = 16_000
 _LOCAL_MESSAGE_LINES: Final = 200
@@ -21,7 +21,7 @@ _LAST_WORDS: Final = 4
 
 
 def format_exit(failure: Failure) -> str:
-    """Return ``killed by SIGKILL``, or ``exit code 1``."""
+    """Return how a process ended, such as ``killed by SIGKILL`` or ``exit code 1``."""
     return f"killed by {failure.signal}" if failure.signal else f"exit code {failure.exit_code}"
 
 
@@ -52,13 +52,13 @@ def _limit_lines(text: str, *, at_terminal: bool) -> list[str]:
 
 
 def shorten(text: str, most: int = _LONGEST_LINE) -> str:
-    """Return `text`, cut after `most` characters. A note at the end counts the characters that were cut."""
+    """Return `text`, cut after `most` characters, with a note about how many characters were cut."""
     left = len(text) - most
     return f"{text[:most]}… ({left} more characters, in the log)" if left > 0 else text
 
 
 def list_chain(chain: Sequence[RaisedException]) -> list[str]:
-    """Return a line for each exception from which the root cause was raised, the latest first."""
+    """Return a line for each earlier exception that led to the root cause, the latest first."""
     lines = []
     for each in reversed(chain):
         message = each.message.partition("\n")[0]
@@ -69,7 +69,7 @@ def list_chain(chain: Sequence[RaisedException]) -> list[str]:
 
 
 def list_frames(frames: Sequence[Frame]) -> list[str]:
-    """Return lines with the code that failed, and then with the calls that led to it, innermost first."""
+    """Return lines with the line of code that failed and the calls that led to it, innermost call first."""
     if not frames:
         return []
     callers = [
@@ -81,7 +81,7 @@ def list_frames(frames: Sequence[Frame]) -> list[str]:
 
 
 def list_last_lines(cause: Failure, last_words: Sequence[str]) -> list[str]:
-    """Return the last output of the failed rank as lines of the report; none if it raised an exception."""
+    """Return lines with the last output of the failed rank; an empty list if the rank raised an exception."""
     if cause.exception:
         return []  # The exception explains more than the output before it.
     words = list(last_words)[-_LAST_WORDS:]

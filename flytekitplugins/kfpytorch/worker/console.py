@@ -28,10 +28,10 @@ class Console:
         print(f"kfpytorch  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def open_slot(self, label: str, *, interactive: bool = False) -> OutputSlot:
-        """Create and return a slot: the streams and the log for the output of one process.
+        """Create and return an output slot: the streams and the log for the output of one process.
 
         Set `interactive` for rank 0. Its process then gets a pseudo-terminal, if standard output is a
-        terminal that shows only rank 0.
+        terminal and shows only the output of rank 0.
         """
         slot = OutputSlot(len(self.slots), label, shown=self._all_ranks)
         if self.directory is not None:
@@ -45,7 +45,7 @@ class Console:
         return slot
 
     def set_rank(self, number: int, rank: int) -> None:
-        """Set the rank of the process with the slot `number`. It determines the prefix and the log's name."""
+        """Set the rank of the process with slot `number`, for its output prefix and the name of its log."""
         slot = self.slots[number]
         first, slot.rank = slot.rank is None, rank
         slot.shown = self._all_ranks or rank == 0
@@ -88,7 +88,7 @@ class Console:
         self._write_lines(stream, stream.lines.feed(chunk))
 
     def show_redrawn(self, now: float) -> None:
-        """Show and log lines that are redrawn with carriage returns, such as progress bars.
+        """Print and log lines that a process redraws with carriage returns, such as progress bars.
 
         Each line is shown at most once every 5 seconds. `now` is the time of the monotonic clock in seconds.
         """
@@ -113,7 +113,7 @@ class Console:
             requester.answers = None
 
     def read_remaining(self) -> None:
-        """Read the remaining output of the processes, after all have ended, and close the streams."""
+        """Copy the remaining output after all processes have ended, and close their streams."""
         for fd in list(self._streams):
             while fd in self._streams:
                 if wait([fd], 0):
@@ -126,7 +126,7 @@ class Console:
                 slot.answers = None
 
     def append_text(self, rank: int | None, text: str) -> None:
-        """Append `text` to the log of a rank that has ended, and to the terminal if it shows all ranks."""
+        """Append `text` to the log of an ended rank, and print it if the terminal shows all ranks."""
         for slot in self.slots:
             if slot.rank == rank and text:
                 lines = text.rstrip().encode(errors="replace") + b"\n"
@@ -135,7 +135,7 @@ class Console:
                 self._store_lines(slot, lines)
 
     def close(self) -> None:
-        """Close the logs."""
+        """Close the log files of all processes."""
         for slot in self.slots:
             if slot.log is not None:
                 slot.log.close()

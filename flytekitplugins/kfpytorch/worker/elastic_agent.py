@@ -1,7 +1,7 @@
-"""The agent of one node of an elastic job: torch's agent, with workers from the fork server.
+"""The agent of one node of an elastic job: torch's agent, but the fork server starts the workers.
 
-torch handles the rendezvous, the ranks and the restarts. This module starts, watches and stops workers
-through the extension point that `SimpleElasticAgent` documents.
+torch handles the rendezvous, the ranks and the restarts. This module starts, watches and stops workers, in a
+subclass of torch's `SimpleElasticAgent`.
 """
 
 import os
@@ -49,8 +49,9 @@ _OF_PLUGIN: Final = frozenset({"shutdown_timeout", "on_one_machine"})
 def main(start: "ChildStart") -> int:
     """Run the agent of one node, in a child of the fork server, and return its exit code.
 
-    The arguments in `start` are the ``directory`` of the node, with its settings, its outcome and a
-    subdirectory for each worker, and ``places``, the fields of a `replica.WorkerContext` for each local rank.
+    `start.args` has two entries. ``directory`` is the directory of the node, with a file with its settings, a
+    file with its outcome, and a subdirectory for each worker. ``places`` is a list with the fields of a
+    `replica.WorkerContext` for each local rank.
     """
     directory = Path(start.args["directory"])
     settings = (directory / launch_settings.FILE_NAME).read_bytes()
@@ -73,7 +74,7 @@ def _raise_signal(signum: int, _: object) -> None:
 
 
 def build_launch_config(launch: launch_settings.ElasticLaunchConfig) -> launcher.LaunchConfig:
-    """Return the settings as torch's `LaunchConfig`, which validates them."""
+    """Return torch's `LaunchConfig` with the settings in `launch`; torch validates them."""
     settings = {name: value for name, value in vars(launch).items() if name not in _OF_PLUGIN}
     # Without a log directory, torch creates a temporary one and does not remove it. `LaunchConfig` is not
     # imported by name, because tests and users patch it in its module.
@@ -133,8 +134,8 @@ class _Agent(api.SimpleElasticAgent):
     def _rendezvous(self, worker_group: api.WorkerGroup) -> None:
         """Join the other nodes, and take the number of restarts of the workers from the node of rank 0.
 
-        torch counts only the failures of its own node, so the numbers of the nodes can differ. The workers of
-        nodes with different values of ``TORCHELASTIC_RESTART_COUNT`` would use different keys in the store.
+        torch counts only the failures of its own node, so the nodes can have different numbers. Workers with
+        different values of ``TORCHELASTIC_RESTART_COUNT`` would use different keys in the store.
         """
         with torch_rendezvous.replace_store(worker_group.spec.rdzv_handler, restart=self._rounds > 0):
             super()._rendezvous(worker_group)
@@ -202,7 +203,7 @@ class _Agent(api.SimpleElasticAgent):
         return api.RunResult(state=api.WorkerState.SUCCEEDED, return_values=values)
 
     def list_ended(self, *, failed: bool) -> list[Failure]:
-        """Return the terminations of the failed workers, or if `failed` is False, of the successful ones."""
+        """Return how each failed worker ended, or if `failed` is False, how each successful worker ended."""
         ended = [each for each in self._group.members if each.code is not None]
         return [each.read_termination() for each in ended if bool(each.code) is failed]
 

@@ -1,4 +1,4 @@
-"""Read an exception of the user's code."""
+"""Read class name, message, chain and other properties of an exception of the user's code."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _TRANSPORT: Final = re.compile(r"third_party/gloo/|ProcessGroup(Gloo|NCCL)\.cpp"
 
 
 def read_exit_code(error: BaseException) -> int:
-    """Return the exit code of an interpreter that ends with `error`."""
+    """Return the exit code of a Python interpreter that ends with the uncaught exception `error`."""
     if not isinstance(error, SystemExit):
         return 1
     if error.code is None:
@@ -42,12 +42,12 @@ def build_stand_in(error: BaseException) -> BaseException:
 
 
 def get_class_name(raised: TracebackException) -> str:
-    """Return the qualified name of the class, without ``f.<locals>.`` for a local class."""
+    """Return the qualified name of the exception class, without ``f.<locals>.`` for a local class."""
     return raised.exc_type.__qualname__.rpartition("<locals>.")[2]
 
 
 def format_message(raised: TracebackException) -> str:
-    """Return the message and notes of an exception, and the members of an exception group."""
+    """Return a text with the message and notes of an exception, and the members of an exception group."""
     text = str(raised)
     if issubclass(raised.exc_type, SystemExit):
         # A text that is no exit code is a message, and is quoted.
@@ -84,7 +84,7 @@ def list_chain(raised: TracebackException) -> tuple[RaisedException, ...]:
 
 
 def is_from_torch(raised: TracebackException) -> bool:
-    """True if torch raised the exception, in one of its Python files or in C++ code that the user called."""
+    """True if torch raised the exception, in a Python file of torch or in C++ code that the user called."""
     if _TRANSPORT.search(str(raised)) or get_class_name(raised).startswith("Dist"):
         return True
     innermost = raised.stack[-1].filename if raised.stack else ""
@@ -92,7 +92,7 @@ def is_from_torch(raised: TracebackException) -> bool:
 
 
 def find_collective(stack: Iterable[traceback.FrameSummary]) -> str:
-    """Return the name of the public function of torch.distributed in `stack`, or an empty string."""
+    """Return the name of the torch.distributed function in `stack`, such as ``all_reduce``; else empty."""
     called = (frame.name for frame in stack if frame.filename.endswith(_COLLECTIVES))
     return next((name for name in called if not name.startswith("_")), "")
 
@@ -101,7 +101,7 @@ def _format_member(raised: TracebackException) -> str:
     """Return the text about a member of an exception group.
 
     The first line has a form such as ``ValueError: no data, at train.py:7 in read``. The other lines of the
-    message follow.
+    exception message follow.
     """
     first, _, others = format_message(raised).partition("\n")
     frames = read_user_frames(raised.stack)

@@ -35,7 +35,7 @@ _CRASHED = "Fatal Python error"
 
 @dataclasses.dataclass(frozen=True)
 class WorkerIdentity:
-    """The replica and the ranks of a worker, read before user code can change the environment."""
+    """The replica name, rank and local rank of a worker, read before user code can change the environment."""
 
     replica: str
     rank: int | None
@@ -43,7 +43,7 @@ class WorkerIdentity:
 
 
 def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerIdentity:
-    """Return the identity of the worker `replica`, with the ranks in the environment `env`."""
+    """Return the identity of a worker: the name `replica`, and the rank and local rank in `env`."""
     numbers = [env.get(name, "") for name in ("RANK", "LOCAL_RANK")]
     return WorkerIdentity(replica, *(int(number) if number.isdigit() else None for number in numbers))
 
@@ -51,7 +51,7 @@ def read_identity(replica: str, env: Mapping[str, str] = os.environ) -> WorkerId
 def write_failure(
     directory: Path, error: BaseException, identity: WorkerIdentity, *, recoverable: bool
 ) -> None:
-    """Write the failure file of this process, which ends with the exception `error`, to `directory`."""
+    """Write the failure file of this process, which ends with the exception `error`, into `directory`."""
     failure = build_failure(error, identity, recoverable=recoverable)
     write_json(directory / FILE_NAME, dataclasses.asdict(failure))
 
@@ -59,7 +59,7 @@ def write_failure(
 def write_exit(directory: Path, identity: WorkerIdentity, stop: BaseException | None = None) -> None:
     """Record in `directory` that this process ends with exit code 0.
 
-    `stop` is the exception that ends it, such as ``SystemExit(0)``; None if the function returned.
+    `stop` is the exception that ends the process, such as ``SystemExit(0)``; None if the function returned.
     """
     if stop is not None:
         ended = build_failure(stop, identity, recoverable=False)
@@ -104,7 +104,7 @@ def _describe(error: BaseException) -> Failure:
 
 
 def _unwrap_failure(failure: Failure, caught: Sequence[RaisedException]) -> Failure:
-    """Return `failure` with its exception replaced by the original one from another process.
+    """Return `failure` with its exception replaced by the original exception from another process.
 
     For example, torch raises the exception of a DataLoader worker again in the process of the rank.
     `caught` contains the exceptions in the traceback of the other process. The last exception in `caught`
@@ -133,15 +133,15 @@ def read_failure(directory: Path, name: str = FILE_NAME) -> Failure | None:
 
 
 def has_ended(directory: Path) -> bool:
-    """True if the process with `directory` has recorded its failure or exit there."""
+    """True if a process has recorded its failure or exit in its directory `directory`."""
     return any((directory / name).exists() for name in (FILE_NAME, ENDED_FILE_NAME))
 
 
 def get_process_failure(directory: Path, ended: Failure) -> Failure:
     """Return the failure or exit that a process recorded in `directory`; otherwise return `ended`.
 
-    `ended` contains only what is known from outside the process, such as its exit code. If the process
-    recorded neither, and failed or was stopped, the result also contains the user's frames from its stack.
+    `ended` contains only data that the caller has, such as the exit code. If the process recorded neither,
+    and failed or was stopped, the result also contains the user's frames from its stack file.
     """
     written = read_failure(directory, FILE_NAME if ended.exit_code else ENDED_FILE_NAME)
     if written is not None or (ended.exit_code == 0 and not ended.stopped):
@@ -150,7 +150,7 @@ def get_process_failure(directory: Path, ended: Failure) -> Failure:
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
-    """Write the failures of a node's ranks, and `ended`, the exits of ranks with code 0, to `directory`."""
+    """Write the failures of a node's ranks and their exits with code 0, `ended`, into `directory`."""
     terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
     write_json(directory / RANKS_FILE_NAME, terminations)
 
@@ -198,10 +198,10 @@ def read_stacks(directory: Path) -> str:
 
 
 def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
-    """Return ``frames``, ``waiting`` and ``collective`` of a `Failure`, from a stack that a process wrote.
+    """Return the fields ``frames``, ``waiting`` and ``collective`` of a `Failure`, read from a stack file.
 
     If `crashed` is true, read the stack at the crash, otherwise the last stack. The values are empty if the
-    process wrote no such stack.
+    file in `directory` contains no such stack.
     """
     text = read_stacks(directory)
     if crashed:  # Ignore the stacks that were written before the crash.
@@ -214,9 +214,9 @@ def read_position(directory: Path, *, crashed: bool = False) -> dict[str, Any]:
 
 
 def _parse_last_stack(text: str) -> list[traceback.FrameSummary]:
-    """Return the stack of the crashed thread in `text`, or if there is none, the last stack.
+    """Return the stack of the crashed thread in `text`; if no thread crashed, return the last stack.
 
-    The last stack is that of the main thread.
+    The last stack in `text` is that of the main thread.
     """
     stacks = sorted(_STACK.findall(text), key=lambda stack: stack[0] == "Current thread")
     lines = _STACK_LINE.findall(stacks[-1][1]) if stacks else []

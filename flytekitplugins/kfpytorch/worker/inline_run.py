@@ -1,4 +1,4 @@
-"""Call the function of a task in this process: inline in a local run, or as the replica of a pod."""
+"""Call the function of a task in this process: as the only rank of a local run, or as a replica in a pod."""
 
 import contextlib
 import importlib.util
@@ -92,7 +92,7 @@ def _add_replica_note(error: BaseException, rank: str) -> None:
 
 @contextlib.contextmanager
 def set_environment(added: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and restore their previous values afterwards."""
+    """Set environment variables while the context is active, then restore their previous values."""
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:

@@ -1,4 +1,4 @@
-"""Set the environment variables of jax processes, and end a failed process without a wait for the others."""
+"""Set the environment variables of jax processes, and end a failed process without waiting for the others."""
 
 import atexit
 import os
@@ -17,8 +17,8 @@ _BIND_ADDRESS: Final = "JAX_COORDINATOR_BIND_ADDRESS"
 def build_env(process: int, processes: int, env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of process number `process` of a jax job.
 
-    `processes` is the number of all processes of the job. `env` contains its ``MASTER_ADDR`` and
-    ``MASTER_PORT``.
+    `processes` is the number of all processes of the job. `env` contains ``MASTER_ADDR`` and ``MASTER_PORT``
+    of the job.
     """
     return {
         "RANK": str(process),

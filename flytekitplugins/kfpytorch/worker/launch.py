@@ -30,8 +30,9 @@ def run_pytorch(task: "PyTorchFunctionTask", inputs: dict[str, Any]) -> Any:
     """Run a `PyTorch` task, and return the value of rank 0.
 
     In a pod, the function runs in this process, or for MPI in a process that mpirun starts. Under
-    `pyflyte run`, each replica is a process on this machine. A direct call runs the function in this process
-    with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL`` overrides the mode of a local run.
+    `pyflyte run`, each replica is a process on this machine. A direct call of the task in Python runs the
+    function in this process with a world size of 1. ``FLYTE_KFPYTORCH_LOCAL`` overrides the mode of a local
+    run.
 
     Raises:
         IgnoreOutputs: In a pod, on every rank except 0.
@@ -73,10 +74,10 @@ def run_elastic(task: "PytorchElasticFunctionTask", inputs: dict[str, Any]) -> A
 
 
 def _is_node_of_job(env: Mapping[str, str]) -> bool:
-    """True if this process has to join the rendezvous in `env` as a node of its job.
+    """True if this process has to join the rendezvous in `env` as a node of an elastic job.
 
-    False in a rank: its `env` contains the rendezvous of the job that started it. A task that a rank calls
-    does not join this job, and runs as a separate local run.
+    Return False in a rank, whose `env` also contains the rendezvous of its job. A task that a rank calls does
+    not join this job, and runs as a separate local run.
     """
     return "PET_RDZV_ENDPOINT" in env and "TORCHELASTIC_RUN_ID" not in env
 
@@ -144,7 +145,7 @@ def _fit_topology(
 
 
 def _list_texts(function: Any) -> set[str]:
-    """Return the text constants in the code of a function and of the functions within it."""
+    """Return the string constants in the code of a function and of the functions defined in it."""
     codes = [each for code in loading.list_codes(function) for each in loading.iter_codes(code)]
     return {text for code in codes for text in code.co_consts if isinstance(text, str)}
 

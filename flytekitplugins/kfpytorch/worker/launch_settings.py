@@ -18,10 +18,10 @@ class ElasticLaunchConfig:
     rdzv_configs: dict[str, Any]
     max_restarts: int
     monitor_interval: float
-    """Maximum seconds between two checks of the workers; the end of a worker is noticed immediately."""
+    """Maximum seconds between two checks of the workers. The end of a worker is detected immediately."""
     start_method: str
     shutdown_timeout: float
-    """Seconds between SIGTERM and SIGKILL for a worker."""
+    """The number of seconds between SIGTERM and SIGKILL when the agent stops a worker."""
     rdzv_backend: str = "c10d"
     local_addr: str | None = None
     on_one_machine: bool = False

@@ -1,8 +1,8 @@
 """Load the user's function in a worker, from its module or from a pickle, and enter its Flyte context.
 
-The caller names the module and the task in an `ImportReference`. A worker imports the module, which runs its
-statements, and uses the function of that task. It uses the pickled function if the module has no such task,
-or if the module has changed since the caller loaded it.
+The calling process names the module and the task in an `ImportReference`. A worker imports the module, which
+runs its statements, and uses the function of that task. The worker uses the pickled function if the module
+has no such task, or if the code of the function has changed since the calling process loaded the module.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ class CalledAtImport(RuntimeError):
 
 
 class ModuleChanged(RuntimeError):
-    """The module of a task has changed since the caller loaded it, and the function cannot be pickled."""
+    """A task's module has changed since the calling process loaded it, and the function cannot be pickled."""
 
 
 @dataclass(frozen=True)
 class ImportReference:
-    """A module of the user that workers import, and the task in it."""
+    """A module of the user that workers import, and the name of the task in the module."""
 
     module: str
     file: str
@@ -47,7 +47,7 @@ class ImportReference:
 
 @dataclass(frozen=True)
 class ExecutionSettings:
-    """The URLs of the outputs and of the checkpoints of an execution."""
+    """The URLs of the outputs and of the checkpoints of a Flyte execution."""
 
     raw_output_prefix: str
     checkpoint_dest: str | None
@@ -70,9 +70,9 @@ class PickledTask:
     settings: ExecutionSettings
     reference: ImportReference | None
     payload: bytes
-    """The pickled payload. It lacks the function if workers can import it through `reference`."""
+    """The pickled `Payload`, without the function if workers can import the function through `reference`."""
     function: bytes | None
-    """The pickled function, if the payload has none and the function can be pickled."""
+    """The pickled function, if `payload` does not contain it and if it can be pickled; otherwise None."""
 
 
 def list_codes(function: Any) -> tuple[CodeType, ...]:
@@ -82,7 +82,7 @@ def list_codes(function: Any) -> tuple[CodeType, ...]:
 
 
 def read_plain_globals(function: Any) -> dict[str, Any]:
-    """Return the globals with simple types that a function, or a function that it wraps, reads.
+    """Return the global variables of simple types that a function, or a function that it wraps, reads.
 
     Simple types are bool, int, float, str, bytes and None.
     """
@@ -103,7 +103,7 @@ def _list_wrapped(function: Any) -> list[Any]:
 
 
 def iter_codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield `code`, and the code of each function within it."""
+    """Yield the code object `code`, and those of the functions that are defined in it."""
     yield code
     for constant in code.co_consts:
         if type(constant) is CodeType:
@@ -169,8 +169,8 @@ def _track_import() -> Iterator[None]:
 def _import_function(reference: ImportReference) -> Callable[..., Any] | None:
     """Import the module and return the function of the task.
 
-    Return None if the pickled function has to be used instead. Reasons are a failed import whose error was
-    not raised, a module from another file, and a module without a task of this name with the same code.
+    Return None if the worker has to use the pickled function instead: if the import failed and the error is
+    not raised, if the module is from another file, or if it has no task of this name with the same code.
     """
     try:
         with _track_import():
@@ -192,9 +192,9 @@ def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
     """Raise or print `error`, with which the import of the module failed in this worker.
 
     Raise the error if a pod that runs the task would fail with it, too. A pod would not fail in two cases.
-    Either it does not import the module (`reference.attribute` is None). Or the module calls the task while
-    it is imported, which is an error only in a worker. In these cases, print the error; the worker then uses
-    the pickled function.
+    Either the pod does not import the module (`reference.attribute` is None). Or the module calls the task
+    while it is imported, which is an error only in a worker. In these cases, print the error; the worker then
+    uses the pickled function.
     """
     if reference.attribute is not None and not _state.refused:
         raise error
@@ -209,7 +209,7 @@ def _report_or_raise(reference: ImportReference, error: BaseException) -> None:
 def enter_execution(settings: ExecutionSettings, workspace: str | None) -> Iterator[None]:
     """Enter a new Flyte context, as in a pod, with the output prefix and checkpoints of `settings`.
 
-    flytekit writes its local files to `workspace`, or if this is None, to flytekit's default directory.
+    flytekit writes its local files to `workspace`, or to its default directory if `workspace` is None.
     """
     from flytekit.bin.entrypoint import setup_execution
 

@@ -27,7 +27,7 @@ class DataNotLoaded(Exception):
 def load_sources(config: Any) -> Mapping[str, str]:
     """Load the data set and the model of a config. Return the environment variables with their directories.
 
-    If the user has set one of these variables to a directory, this directory is used, and nothing is loaded.
+    If the user has set one of these variables to a directory, use this directory instead of loading files.
 
     Raises:
         DataNotLoaded: A package is missing, the URI exists only in a cluster, or a variable that the user has
@@ -61,7 +61,7 @@ def _load(kind: str, source: Any) -> Path:
 def _load_files(kind: str, uri: str, directory: Path, env: Mapping[str, str]) -> None:
     """Load the files at a valid URI into `directory`, except those that an initializer of Trainer ignores.
 
-    `env` has the variables of an initializer, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
+    `env` has the variables that an initializer reads, such as ``ACCESS_TOKEN`` and ``IGNORE_PATTERNS``.
     """
     scheme, _, path = uri.partition("://")
     package = _import_package(kind, uri, scheme)
@@ -101,9 +101,9 @@ def _list_ignored_patterns(kind: str, env: Mapping[str, str]) -> Sequence[str]:
 def _load_objects(
     package: Any, path: str, directory: Path, ignored: Sequence[str], env: Mapping[str, str]
 ) -> None:
-    """Load the S3 objects below the prefix `path`, except those that `directory` has with the same size.
+    """Load the S3 objects below the prefix `path`, except those with a file of the same size in `directory`.
 
-    `package` is ``s3fs``, and `ignored` has patterns of keys to skip.
+    `package` is the module ``s3fs``, and `ignored` has patterns of the object keys to skip.
     """
     store = _open_store(package, env)
     prefix = path.rstrip("/")

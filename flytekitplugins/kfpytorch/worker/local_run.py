@@ -48,7 +48,7 @@ PATIENCE_IN_POD = 20.0
 
 
 class NotInCluster(RuntimeError):
-    """A task that needs a job runs in a pod without one. A variable such as ``PET_NODE_RANK`` is not set."""
+    """A task that needs a PyTorchJob or TrainJob runs in a pod that belongs to no such job."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class LocalRun:
 
     @property
     def stop_timeout(self) -> float:
-        """Seconds between SIGTERM and SIGKILL."""
+        """The number of seconds between SIGTERM and SIGKILL when the processes are stopped."""
         return PATIENCE_HERE if self.on_this_machine else PATIENCE_IN_POD
 
     @property
@@ -107,11 +107,11 @@ class LocalRun:
     def build_agent(
         self, name: str, target: str, slots: Sequence["OutputSlot"], env: dict[str, str], **args: object
     ) -> ProcessSpec:
-        """Return the settings of the agent of a node, which starts the workers; create the node's directory.
+        """Return the settings of a node's agent, which starts the workers, and create the node's directory.
 
         `name` is the display name of the node in a local run. `target` is the function that the agent runs,
         as ``module:function``, and `args` are further arguments for this function. `slots` are the output
-        slots: first that of the agent, then those of its workers.
+        slots: first the slot of the agent, then those of its workers.
         """
         directory = self.scratch / f"slot{slots[0].number}"
         directory.mkdir(mode=0o700)
@@ -131,7 +131,7 @@ class LocalRun:
     def print_layout(self, layout: str, fitted: topology.Topology) -> None:
         """Print the layout of a local run, such as ``2 nodes x 4``, its devices, and ignored settings.
 
-        If the layout differs from the one that the task requests, print the difference.
+        If the layout differs from that of the task, also print `fitted.note`, which describes the difference.
         """
         on_cpu = "CPU, gloo" if self.framework == TORCH else "CPU"
         devices = f"GPU {' | '.join(fitted.devices)}" if fitted.devices else on_cpu
@@ -183,7 +183,7 @@ class LocalRun:
 
 
 def run_replicas(task: Any, inputs: dict[str, Any], fitted: topology.Topology) -> Any:
-    """Run a task locally, with a process for each node in `fitted`, and return the value of rank 0."""
+    """Run a task locally, with one process for each node in `fitted`, and return the value of rank 0."""
     with open_run(task, inputs, "spawn") as run, runtime_info.reserve_port() as port:
         run.print_layout(_format_count(fitted.ranks, "replica"), fitted)
         processes = []
@@ -216,7 +216,7 @@ def run_node_processes(task: Any, inputs: dict[str, Any]) -> Any:
     """Run the ranks of this pod without torch's launcher, and return the value of rank 0.
 
     Raises:
-        NotInCluster: The environment does not contain the number of this node.
+        NotInCluster: The environment variable with the number of this node is not set.
         IgnoreOutputs: Rank 0 runs in another pod.
     """
     count, node = int(task.task_config.nproc_per_node), os.environ.get("PET_NODE_RANK")
@@ -295,10 +295,10 @@ def _build_launch_config(
 
 
 def _without_network(settings: ElasticLaunchConfig, directory: Path) -> ElasticLaunchConfig:
-    """Return `settings` with a rendezvous in a file instead of a server, for agents on one machine.
+    """Return `settings` with a rendezvous through a file instead of a server, for agents on one machine.
 
-    Only this user can read the file. A rendezvous server would accept a state from every process that can
-    connect to it, and agents unpickle this state.
+    Only this user can read the file. A server would accept a rendezvous state from every process that can
+    connect to it. This would be a risk, because agents unpickle the state.
     """
     return replace(
         settings,
@@ -328,8 +328,9 @@ def _build_agent(
 def build_env(fitted: topology.Topology, index: int) -> dict[str, str]:
     """Return the environment variables of the node or replica with the number `index`.
 
-    They are those of this process, with defaults for the loopback interface and ``OMP_NUM_THREADS``, and
-    without the store of an agent. ``CUDA_VISIBLE_DEVICES`` is set to the GPUs of the node, if it has any.
+    They are the variables of this process, with defaults for the loopback interface and ``OMP_NUM_THREADS``.
+    ``TORCHELASTIC_USE_AGENT_STORE`` is false. ``CUDA_VISIBLE_DEVICES`` is set to the GPUs of the node, if it
+    has any.
     """
     # Restrict connections to loopback, because the host name of this machine may resolve to another address.
     env = {**operator_env.build_loopback_env(), **os.environ, **runtime_info.NO_AGENT_STORE}
@@ -347,8 +348,8 @@ def open_run(
     """Create the directories and logs of a run, and connect to a fork server.
 
     With the `start_method` ``fork``, the server is a fork of this process. If `in_pod` is true, there are no
-    logs. Otherwise the logs stay after the run. The workspace of a successful run stays, too, if flytekit
-    wrote files to it.
+    logs. Otherwise the logs stay after the run. The directory for flytekit's files stays after a successful
+    run if it contains files.
     """
     payload = payloads.build_payload(task, inputs)
     inherits = start_method == "fork" and can_fork()

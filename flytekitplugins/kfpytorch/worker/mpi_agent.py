@@ -1,4 +1,4 @@
-"""The agent of one node of an MPI job: mpirun in the launcher, and sshd in the other nodes."""
+"""The agent of one node of an MPI job: it runs mpirun in the launcher, and sshd in the other nodes."""
 
 import json
 import math
@@ -22,12 +22,12 @@ from kfpytorch_common.forkserver.child import ChildStart, build_interpreter_comm
 from kfpytorch_common.frameworks import MPI_SSH_DIRECTORY, MPI_SSH_PORT
 
 _LONGEST_JOIN: Final = 900.0
-"""Seconds for which the launcher waits for the other nodes, which may have to pull their images first."""
+"""Maximum seconds that the launcher waits for the other nodes, which may have to pull their images first."""
 _LONGEST_NAME: Final = 60.0
 _LONGEST_END: Final = 10.0
-"""Seconds for which a node waits for the end of the mpirun daemon after one of its ranks has failed."""
+"""Maximum seconds that a node waits for the end of its mpirun daemon after one of its ranks has failed."""
 _REPORT_SECONDS: Final = 10.0
-"""Seconds that a node waits if its ranks were only stopped, so that the node of the root cause ends first."""
+"""Seconds that a node waits if its ranks were only stopped, so that the node with the failure ends first."""
 _TICK: Final = 0.2
 # Open MPI 5 wraps its messages, so a line end can be between any two words.
 _SIGNALED: Final = re.compile(
@@ -42,12 +42,12 @@ with open(os.path.join(os.environ[{mpi_rank.DIRECTORY!r}], {mpi_rank.NODE_FILE!r
 from {mpi_rank.__name__} import main
 main()
 """
-"""The program of a rank. It takes `sys.path` from the agent of its own node, not from the launcher's node."""
+"""The Python code that mpirun runs for each rank. It sets `sys.path` to that of the agent of its own node."""
 
 
 @dataclass(frozen=True)
 class MpiNode:
-    """A node of an MPI job."""
+    """The settings of the agent of a node of an MPI job."""
 
     directory: str
     places: list[dict[str, Any]]
@@ -63,7 +63,7 @@ class _Stopped(BaseException):
 
 
 def main(start: ChildStart) -> int:
-    """Run the agent in a child of the fork server, and return its exit code."""
+    """Run the agent of an MPI node, in a child of the fork server, and return its exit code."""
     node = MpiNode(**start.args)
     directory = Path(node.directory)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -189,9 +189,9 @@ def _copy_key(directory: Path) -> tuple[Path, Path]:
 
 
 def _run_node(node: MpiNode) -> list[Failure]:
-    """Run sshd until the ranks of this node, which mpirun starts through it, have ended.
+    """Run sshd until the ranks of this node have ended. mpirun starts these ranks through sshd.
 
-    Return the failures of these ranks.
+    Return the failures of the ranks.
     """
     directory = Path(node.directory)
     with subprocess.Popen([_find_sshd(), "-D", "-e", "-f", str(_write_sshd_config(directory))]) as process:
@@ -302,7 +302,7 @@ def _find_launcher_failures(node: MpiNode, code: int, lines: Sequence[str]) -> l
 def _find_rank_failures(node: MpiNode) -> list[Failure]:
     """Return a failure for each started rank of this node that has not recorded an exit with code 0.
 
-    It is the failure that the rank wrote, or a termination by SIGTERM if the rank wrote none.
+    For a rank with a failure file, this is the failure in the file, otherwise a termination by SIGTERM.
     """
     failures = []
     for place in node.places:

@@ -1,8 +1,8 @@
 """Run one rank of an MPI job, which mpirun has started on this node.
 
-The agent of the node writes a file with the environment of the ranks and the numbers of its descriptors for
-their output. A rank opens these descriptors of the agent, so that its output appears on its own node and not
-on that of mpirun.
+The agent of the node writes a file with the environment of the ranks, and with the file descriptors of the
+agent for their output. A rank opens these descriptors through ``/proc``, so that its output appears in the
+log of its own node and not in that of mpirun.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 from flytekitplugins.kfpytorch.worker import failure_file, replica
 
 DIRECTORY: Final = "_KFPYTORCH_MPI_DIRECTORY"
-"""The environment variable with the directory of the node."""
+"""The environment variable with the path of the directory in which the agent of the node writes its files."""
 NODE_FILE: Final = "node.json"
 PROCESS_FILE: Final = "process.json"
 _OF_MPI: Final = ("OMPI_", "PMIX_", "OPAL_", "ORTE_")

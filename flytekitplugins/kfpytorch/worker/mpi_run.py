@@ -1,4 +1,4 @@
-"""Run a task under mpirun of Open MPI: all ranks on this machine, or those of this pod."""
+"""Run a task under mpirun of Open MPI: all ranks in a local run, or the ranks of this pod in a cluster."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from flytekitplugins.kfpytorch.worker.topology import Topology
 from kfpytorch_common.frameworks import MPI_HOSTFILE_VARIABLE
 
 _WORKER: Final = "_F_WN"
-"""The environment variable with the worker name in error files of flytekit: ``node-0`` for the launcher."""
+"""The environment variable with the worker name that flytekit writes to error files, such as ``node-0``."""
 _AGENT: Final = "flytekitplugins.kfpytorch.worker.mpi_agent:main"
 _INSTALL: Final = (
     "install Open MPI with: apt install openmpi-bin (or: conda install -c conda-forge openmpi), "
@@ -21,7 +21,7 @@ _INSTALL: Final = (
 
 
 def require_open_mpi() -> None:
-    """Raise a `FrameworkNotInstalled` error unless the `mpirun` on the PATH is that of Open MPI."""
+    """Raise a `FrameworkNotInstalled` error if there is no `mpirun` on the PATH, or not that of Open MPI."""
     program = shutil.which("mpirun")
     if program is None:
         raise FrameworkNotInstalled(f"there is no mpirun on the PATH; {_INSTALL}")
@@ -32,7 +32,7 @@ def require_open_mpi() -> None:
 
 
 def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
-    """Run the ranks that fit this machine (`fitted`) under mpirun, and return the value of rank 0."""
+    """Run all ranks of `fitted` under mpirun on this machine, and return the value of rank 0."""
     with local_run.open_run(task, inputs, "spawn") as run:
         run.print_layout(f"{fitted.ranks} ranks under mpirun", fitted)
         env = local_run.build_env(fitted, 0)
@@ -45,7 +45,7 @@ def run_here(task: Any, inputs: dict[str, Any], fitted: Topology) -> Any:
 def run_in_pod(task: Any, inputs: dict[str, Any]) -> Any:
     """Run the ranks of this pod, and return the value of rank 0.
 
-    The pod starts mpirun if it is the launcher, and sshd otherwise.
+    The pod of the launcher starts mpirun. Every other pod starts sshd, through which mpirun starts ranks.
 
     Raises:
         IgnoreOutputs: Rank 0 runs in another pod.

@@ -64,26 +64,26 @@ class RecoverableReplicaFailed(_FailureText, FlyteRecoverableException):  # type
 
 
 class RunNotStarted(RuntimeError):
-    """A run under `pyflyte run` did not start. Outside `pyflyte run`, the original error is raised."""
+    """A run under `pyflyte run` did not start. Other runs raise the original error instead."""
 
 
 @dataclass
 class RunOutcome:
-    """The terminations of the ranks of a run, and the directory with the result of rank 0."""
+    """The failures and exits of the ranks of a run, and the directory with the result of rank 0."""
 
     rank_zero: Path | None = None
     """The directory with the result of rank 0; None if rank 0 does not run here or has no result."""
     failures: list[Failure] = field(default_factory=list)
     well: list[Failure] = field(default_factory=list)
-    """The terminations of the ranks that ended with exit code 0."""
+    """A `Failure` record for each rank that ended with exit code 0, although this is no failure."""
     at_terminal: bool = True
     """True for a local run, False in a pod."""
     complete: bool = True
-    """False if the job has ranks in other pods. Their outcome is unknown in this pod."""
+    """False if the job has ranks in other pods, because this pod does not have the outcome of those ranks."""
 
 
 def collect_replicas(members: Sequence["SupervisedProcess"]) -> RunOutcome:
-    """Return the outcome of a run whose processes are its ranks. `members` are in the order of the ranks."""
+    """Return the outcome of a run. `members` are the processes of its ranks, in the order of the ranks."""
     first = members[0].directory
     ended = RunOutcome(first if (first / result.FILE_NAME).exists() else None)
     for member in members:
@@ -94,9 +94,9 @@ def collect_replicas(members: Sequence["SupervisedProcess"]) -> RunOutcome:
 
 
 def collect_nodes(members: Sequence["SupervisedProcess"]) -> RunOutcome:
-    """Return the outcome of a run whose processes are agents of nodes, for torchelastic or MPI.
+    """Return the outcome of a run. `members` are the agents of its nodes, for torchelastic or MPI.
 
-    The outcome of the ranks is in the files in the directories of `members`, the agents.
+    Files in the directories of the agents contain the outcome of the ranks.
     """
     ended = RunOutcome()
     results: list[Path] = []
@@ -117,7 +117,7 @@ def collect_nodes(members: Sequence["SupervisedProcess"]) -> RunOutcome:
 def build_timeout_failure(limit: timedelta, ended: RunOutcome) -> Failure:
     """Return the failure of a local run that exceeded the timeout `limit` of its task.
 
-    Its message contains the ranks that still ran, with their lines of code, and the ranks that had ended.
+    The message lists the ranks that still ran, with their lines of code, and the ranks that had ended.
     """
     running = rank_groups.list_ranks(ended.failures)
     well = rank_groups.list_groups(ended.well, lambda _: "ended well")
@@ -133,7 +133,7 @@ def build_timeout_failure(limit: timedelta, ended: RunOutcome) -> Failure:
 
 
 def build_missing_result_failure(time_ns: int) -> Failure:
-    """Return the failure for a rank 0 that ended with exit code 0 and left no result."""
+    """Return the failure of a run in which rank 0 ended with exit code 0 but wrote no result."""
     message = "it ended with exit code 0 before the function returned"
     return Failure(rank=0, replica="", exit_code=0, time_ns=time_ns, exception="NoResult", message=message)
 
@@ -143,7 +143,7 @@ def build_exception(
 ) -> Exception:
     """Return the exception for the failed run `ended`, with a report as its message; log the tracebacks.
 
-    Under `pyflyte run`, print the report. The exception then makes click exit without further output.
+    Under `pyflyte run`, print the report, and return an exception on which click exits without more output.
     """
     failed = rank_groups.list_ranks(ended.failures)
     well = [each for each in ended.well if each.rank not in failed]
@@ -178,8 +178,8 @@ def build_exception(
 def _shorten_uncaught_failures() -> None:
     """Make Python print only the user's frames and the report for an uncaught failure of a rank.
 
-    Replace Python's own except hook, or that of rich, which flytekit installs. Keep an except hook that the
-    user's program has set.
+    Replace `sys.excepthook` if it is that of Python, or that of rich, which flytekit installs. Keep a hook
+    that the user's program has set.
     """
     show_traceback = sys.excepthook
     if getattr(show_traceback, "__module__", None) not in {"sys", "rich.traceback"}:
@@ -198,7 +198,7 @@ def _shorten_uncaught_failures() -> None:
 
 
 def _with_source(failure: Failure) -> Failure:
-    """Return `failure` with source lines that its rank could not read, such as those of notebook cells."""
+    """Return `failure` with the source lines of frames that its rank could not read, as in notebook cells."""
     frames = [
         frame if frame.code else replace(frame, code=linecache.getline(frame.file, frame.line).strip())
         for frame in failure.frames
@@ -234,8 +234,8 @@ def _format_log_location(console: "Console", cause: Failure) -> str:
 def load_result(ended: RunOutcome) -> result.ElasticWorkerResult | None:
     """Return the result of rank 0; None if the run failed, or if rank 0 ran in another pod.
 
-    If the result cannot be loaded, return None, and set `ended.failures` to a failure of rank 0 with the
-    reason.
+    If the result cannot be loaded, return None, and set `ended.failures` to a failure of rank 0 that contains
+    the error.
     """
     directory = ended.rank_zero
     if directory is None or ended.failures:

@@ -16,7 +16,7 @@ from kfpytorch_common.output_lines import LineBuffer, TerminalLines, format_plai
 CHUNK: Final = 1 << 20
 """The size of a pipe in bytes, and the maximum number of bytes of one read."""
 KEPT: Final = 4096
-"""The maximum number of bytes at the end of the output that a slot keeps for a failure report."""
+"""The maximum number of bytes of the end of its output that a slot keeps for a failure report."""
 _F_SETPIPE_SZ: Final = 1031
 # Minimum number of seconds between two displayed states of a line that is redrawn, such as a progress bar.
 # Otherwise the states would fill the log.
@@ -33,14 +33,14 @@ class OutputStream:
     lines: LineBuffer = field(default_factory=LineBuffer)
     terminal: TerminalLines | None = None
     redrawn_since: float | None = None
-    """The time when the incomplete line was first redrawn or last shown; None if it is not redrawn."""
+    """The time when the incomplete line was first redrawn or last printed; None if it is not redrawn."""
     shown: bytes = b""
 
     def take_redrawn(self, now: float) -> bytes:
-        """Return the text of a redrawn line, such as a progress bar, at most once in `_REDRAWN` seconds.
+        """Return the text of a redrawn line, such as a progress bar, at most once every 5 seconds.
 
-        Return no bytes within `_REDRAWN` seconds after the last result, or if the text is blank or has not
-        changed. `now` is the current time.
+        Return no bytes within 5 seconds after the last text, or if the text is blank or has not changed.
+        `now` is the time of the monotonic clock in seconds.
         """
         if not self.lines.is_redrawn:
             self.redrawn_since = None
@@ -58,7 +58,7 @@ class OutputStream:
 
 @dataclass
 class OutputSlot:
-    """The log and the last output of one process of a run. A restarted worker has the same slot."""
+    """The log and the last output of one process of a run. A restarted worker keeps its slot."""
 
     number: int
     label: str
@@ -66,9 +66,9 @@ class OutputSlot:
     shown: bool = False
     terminal: bool = False
     ends: list[int] = field(default_factory=list)
-    """Descriptors for standard input, output and error of the process; they are closed after its start."""
+    """Descriptors that become the standard streams of the process; the parent closes them after the start."""
     answers: int | None = None
-    """The descriptor to which this process writes the user's input; None if it cannot send input."""
+    """The descriptor to which this process writes the user's input; None if the slot has no input."""
     log: IO[bytes] | None = None
     tail: collections.deque[bytes] = field(default_factory=lambda: collections.deque(maxlen=8))
 
@@ -80,7 +80,7 @@ class OutputSlot:
 
     @property
     def log_name(self) -> str:
-        """The first name of the log. When the rank is known, the log gets a name such as ``rank0.log``."""
+        """The name of the log file until the rank is known; the name is then, for example, ``rank0.log``."""
         return f"{self.label.replace(' ', '-')}.log"
 
     def list_last_lines(self) -> list[str]:
@@ -109,8 +109,8 @@ def open_pipes(slot: OutputSlot) -> list[OutputStream]:
 def open_terminal(slot: OutputSlot) -> list[OutputStream]:
     """Create a pseudo-terminal for the process of `slot`, and return the one stream that reads its output.
 
-    The pseudo-terminal is narrower than the user's terminal, because that shows the prefix ``[r0]`` before
-    each line.
+    The pseudo-terminal is narrower than the user's terminal, which shows the prefix ``[r0]`` before each
+    line.
     """
     master, slave = pty.openpty()
     settings = termios.tcgetattr(slave)

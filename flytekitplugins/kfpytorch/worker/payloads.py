@@ -23,7 +23,7 @@ class NotPicklable(TypeError):
 
 
 def build_payload(task: Any, inputs: dict[str, Any]) -> Payload:
-    """Return the function, the inputs and the Flyte context of a call, for all workers of its run."""
+    """Return the function of `task`, its inputs and Flyte settings, which all workers of a run receive."""
     context = flytekit.current_context()
     try:
         checkpoint = context.checkpoint
@@ -41,7 +41,7 @@ def encode_payload(payload: Payload, task: str) -> bytes:
     """Return the pickled `payload` of the task with the name `task`.
 
     Raises:
-        NotPicklable: A value cannot be pickled; the message names it.
+        NotPicklable: A value cannot be pickled; the message names the value.
     """
     pickled = catch(lambda: pickling.dumps(payload))
     if isinstance(pickled, Caught):
@@ -57,7 +57,7 @@ def encode_task(payload: Payload, task: Any) -> bytes:
     """Return the pickled `PickledTask`, from which the workers load the function and its inputs.
 
     Raises:
-        NotPicklable: A value cannot be pickled; the message names it.
+        NotPicklable: A value cannot be pickled; the message names the value.
     """
     reference, by_value = find_reference(task), None
     if reference and reference.attribute:
@@ -69,9 +69,9 @@ def encode_task(payload: Payload, task: Any) -> bytes:
 
 
 def list_warnings(task: Any) -> list[str]:
-    """Return warnings about what this process did, and the worker processes do not repeat.
+    """Return warnings about effects of the user's code in this process that worker processes do not have.
 
-    This includes changes of globals, and calls at the top level of a script.
+    Such effects are changed globals, and calls at the top level of a script.
     """
     return [*filter(None, [_describe_changed_globals(task), _describe_lost_calls(task)])]
 
@@ -79,7 +79,7 @@ def list_warnings(task: Any) -> list[str]:
 def _describe_changed_globals(task: Any) -> str | None:
     """Return a warning about globals that have changed since the task was defined; None if none has changed.
 
-    Ranks import the module again, and so use the old values.
+    Ranks import the module of the task again, and therefore use the old values.
     """
     reference = find_reference(task)
     if reference is None or reference.attribute is None:
@@ -118,9 +118,9 @@ def _describe_lost_calls(task: Any) -> str | None:
 
 
 def find_reference(task: Any) -> loading.ImportReference | None:
-    """Return a reference to the task in a module that workers can import, or None if there is no such module.
+    """Return a reference to the task in a module that workers can import; None if there is no such module.
 
-    A task in a notebook has no such module.
+    For a task in a notebook, there is no such module.
     """
     function = task.task_function
     codes = loading.list_codes(function)
@@ -137,7 +137,7 @@ def find_reference(task: Any) -> loading.ImportReference | None:
 
 
 def _find_main_reference(codes: tuple[CodeType, ...]) -> loading.ImportReference | None:
-    """Return a reference to the main module, or None without ``if __name__ == "__main__"``.
+    """Return a reference to the main module; None if it has no block ``if __name__ == "__main__"``.
 
     Workers import the main module only to run its statements. They load the function from a pickle, because
     the classes that the function and its inputs use belong to `__main__`.

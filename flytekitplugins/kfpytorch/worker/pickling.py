@@ -14,12 +14,12 @@ import cloudpickle
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """A cloudpickle pickler that keeps the file name of each code object and the dtype of each tensor."""
+    """A cloudpickle pickler that keeps file names in code objects, and supports tensors of all dtypes."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Return the reduction of an object (see `pickle.Pickler.reducer_override`).
+        """Return the values from which unpickling builds `obj` (see `pickle.Pickler.reducer_override`).
 
-        Code objects and untyped storages of torch have a special reduction. cloudpickle reduces all others.
+        This class handles code objects, and tensors of newer dtypes. cloudpickle handles all other objects.
         """
         if isinstance(obj, types.CodeType):
             # cloudpickle's own reduction is used, because the arguments differ between Python versions.
@@ -36,7 +36,7 @@ _REBUILD_TENSOR: Final = ("torch._utils", "_rebuild_tensor_v3")
 
 
 def _rebuild_tensor(storage: Any, *details: Any) -> Any:
-    """Return a tensor of a newer dtype. `details` are the further arguments of torch's own function."""
+    """Return a tensor of a newer dtype. `details` are the other arguments of torch's rebuild function."""
     import torch
 
     rebuild: Any = torch._utils._rebuild_tensor_v3  # noqa: SLF001
@@ -44,7 +44,7 @@ def _rebuild_tensor(storage: Any, *details: Any) -> Any:
 
 
 def _build_typed_storage(storage: Any) -> Any:
-    """Return a storage that torch can pickle, with the memory of the untyped `storage`."""
+    """Return a typed storage, which torch can pickle, with the memory of the untyped `storage`."""
     import torch
 
     typed: Any = torch.storage.TypedStorage

@@ -1,4 +1,4 @@
-"""Report the position of each rank of a run, the line of code that it executes, through a socket."""
+"""Report through a socket the position of each rank of a run: the line of code that the rank executes."""
 
 import contextlib
 import socket
@@ -14,11 +14,11 @@ _PATIENCE: Final = 1.0
 
 
 class RankPositions:
-    """The ranks of a run, and the socket through which `kfpytorch stacks` requests their positions."""
+    """The ranks of a run, and the socket that sends `kfpytorch stacks` the lines of code they execute."""
 
     def __init__(self, directory: Path) -> None:
         self._ranks: dict[int, tuple[int, Path]] = {}
-        """The rank in each output slot, with the directory of its stack file."""
+        """The rank and the directory of its stack file, by the number of the output slot."""
         self._clients: list[socket.socket] = []
         self._listener = _listen(directory / SOCKET_NAME)
 
@@ -30,21 +30,21 @@ class RankPositions:
         self._ranks[slot] = rank, directory
 
     def fileno(self) -> int | None:
-        """Return the descriptor that is readable when a client connects; None if there is no socket."""
+        """Return the socket's descriptor, which is readable when a client connects; None without a socket."""
         return self._listener.fileno() if self._listener is not None else None
 
     def accept_client(self) -> None:
-        """Accept a connection of `kfpytorch stacks`. The client waits until `reply` sends the positions."""
+        """Accept a connection of `kfpytorch stacks`, which then waits until `reply` sends the lines."""
         assert self._listener is not None  # noqa: S101 - its descriptor was readable.
         with contextlib.suppress(OSError):
             self._clients.append(self._listener.accept()[0])
 
     def has_clients(self) -> bool:
-        """True if a `kfpytorch stacks` command waits for the positions of the ranks."""
+        """True if a `kfpytorch stacks` command is connected and waits for a reply."""
         return bool(self._clients)
 
     def reply(self, lines: list[str]) -> None:
-        """Send `lines` to all waiting clients, and close their connections."""
+        """Send `lines` to all waiting `kfpytorch stacks` commands, and close their connections."""
         for connection in self._clients:
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(_PATIENCE)
@@ -52,7 +52,7 @@ class RankPositions:
         self._clients.clear()
 
     def clear_stacks(self) -> None:
-        """Empty the stack files of the ranks, so that only stacks that are written later are read."""
+        """Empty the stack files of the ranks, so that later reads find only new stacks."""
         for _, directory in self._ranks.values():
             (directory / failure_file.STACK_FILE_NAME).write_text("")
 
@@ -66,9 +66,9 @@ class RankPositions:
         )
 
     def describe(self) -> list[str]:
-        """Return the positions of all ranks as lines such as ``rank 1 at hang.py:10 in train``.
+        """Return lines with the line of code of each rank, such as ``rank 1 at hang.py:10 in train``.
 
-        The lines of ranks that have ended follow, and at the end those of ranks that wrote no stack.
+        After these follow lines about ranks that have ended, and about ranks that wrote no stack.
         """
         found, ended, silent = [], [], []
         for rank, directory in sorted(self._ranks.values()):

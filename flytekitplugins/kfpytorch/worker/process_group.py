@@ -21,10 +21,10 @@ class ProcessSpec:
     """A process to start: a replica, the agent of a node, or a worker of an agent."""
 
     name: str
-    """The display name of the replica or node, for its failure if it records none itself."""
+    """The display name of the replica or node, for the failure of a process that recorded none itself."""
     target: str
     args: dict[str, Any]
-    """The arguments of the target; ``directory`` is the directory for the files of the process."""
+    """The arguments of the target function. ``directory`` is the directory for the files of the process."""
     env: dict[str, str]
     streams: Sequence[int]
     """Descriptors for standard input, output and error; for an agent, also those of each of its workers."""
@@ -33,7 +33,7 @@ class ProcessSpec:
 
 @dataclass
 class SupervisedProcess:
-    """A process that a `ProcessGroup` has started, with its exit."""
+    """A process that a `ProcessGroup` has started, with its exit code when it has ended."""
 
     process: ProcessSpec
     child: int
@@ -66,11 +66,11 @@ class ProcessGroup:
 
     client: Client
     stop_timeout: float
-    """Seconds between SIGTERM and SIGKILL."""
+    """The number of seconds between SIGTERM and SIGKILL when the processes are stopped."""
     members: list[SupervisedProcess] = field(default_factory=list)
 
     def start(self, process: ProcessSpec, events: int) -> SupervisedProcess:
-        """Start a process, which writes events, such as its start, as JSON to the descriptor `events`."""
+        """Start a process. It writes events, such as its start, as JSON to the descriptor `events`."""
         fds = [*process.streams[:3], events, *process.streams[3:]]
         job = ChildSpec(target=process.target, args=process.args, env=process.env, serve=process.is_agent)
         child, pid = self.client.start(job, fds)
@@ -78,7 +78,7 @@ class ProcessGroup:
         return self.members[-1]
 
     def collect_exits(self, timeout: float = 0.0) -> None:
-        """Record the exits that the fork server has reported; wait at most `timeout` seconds for one."""
+        """Record the exits that the fork server reported; wait at most `timeout` seconds for an exit."""
         by_child = {member.child: member for member in self.members}
         for child, code in self.client.wait_for_exits(timeout):
             if child in by_child:
@@ -95,7 +95,7 @@ class ProcessGroup:
     def wait_for_all(self, seconds: float, poll: Callable[[float], object]) -> None:
         """Wait at most `seconds` for the end of all processes.
 
-        `poll` waits for an event, such as an exit, at most for the seconds in its argument.
+        `poll` is called with a number of seconds, and waits at most that long for an event such as an exit.
         """
         deadline = time.monotonic() + seconds
         while self.list_running() and (left := deadline - time.monotonic()) > 0:
@@ -110,9 +110,9 @@ class ProcessGroup:
     def stop(self, signum: int, poll: Callable[[float], object]) -> None:
         """Stop all processes with `signum`, and after `stop_timeout` with SIGKILL.
 
-        Make running replicas and workers write their stacks first. An agent requests those of its workers.
-        At the end, remove the processes from the fork server, which kills the rest of their process groups.
-        `poll` is that of `wait_for_all`.
+        First, make the running replicas and workers write their stacks; an agent requests the stacks of its
+        workers. At the end, remove the processes from the fork server, which kills the remaining processes
+        in their process groups. `poll` is the argument of `wait_for_all`.
         """
         if self._request_stacks():
             self.wait_for_all(_WRITE_WHERE, poll)

@@ -23,7 +23,7 @@ from kfpytorch_common.forkserver.client import ForkServerGone
 
 
 class SigtermReceived(SystemExit):
-    """This process received SIGTERM, for a preemption or a scale-in; this is not a failure."""
+    """This process received SIGTERM, because of a preemption or a scale-in. This is not a failure."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -49,19 +49,19 @@ class ProcessSupervisor:
     group: ProcessGroup
     console: Console
     directory: Path
-    """The directory of the run, with the socket that reports the lines of code at which ranks are."""
+    """The directory of the run. It contains the socket for requests of `kfpytorch stacks`."""
     deadline: float = math.inf
-    """The time of the monotonic clock at which processes that still run are stopped."""
+    """The time of `time.monotonic()` at which the supervisor stops the processes that still run."""
     timed_out: bool = False
     _events: bytes = b""
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
-    """The function to call when a descriptor is readable, by descriptor, without those of the console."""
+    """The function to call when a descriptor, the key, is readable; without descriptors of the console."""
     _positions: RankPositions = field(init=False)
 
     def run(self, processes: Sequence[ProcessSpec]) -> list[SupervisedProcess]:
-        """Start `processes`, close their streams here, and return them when all have ended.
+        """Start `processes`, close their streams in this process, and return them when all have ended.
 
-        If one fails, or at the deadline, stop the others.
+        If one process fails, or at the deadline, stop the others.
 
         Raises:
             SigtermReceived: This process received SIGTERM.
@@ -98,9 +98,9 @@ class ProcessSupervisor:
     def _build_signal_handlers(self) -> dict[int, Handler]:
         """Return the handlers of the signals during a run.
 
-        SIGTERM raises `SigtermReceived`. SIGINT prints the lines of code of the ranks, and then calls the
-        handler from before the run. SIGUSR1 prints the lines of code, unless the user's program has set its
-        own handler.
+        SIGTERM raises `SigtermReceived`. SIGINT prints the lines of code that the ranks execute, and then
+        calls the handler that was set before the run. SIGUSR1 prints these lines, unless the user's program
+        has set its own handler.
         """
         handlers: dict[int, Handler] = {signal.SIGTERM: _raise_sigterm}
         if callable(interrupt := signal.getsignal(signal.SIGINT)):
@@ -157,7 +157,7 @@ class ProcessSupervisor:
             self.console.print_line(f"{event['why']}: all ranks restart, {event['left']} restart(s) left")
 
     def _interrupt(self, proceed: Callable[[int, Any], Any], *signal_and_frame: Any) -> None:
-        """Print the positions of the ranks, then call `proceed`, the handler of SIGINT before the run."""
+        """Print the lines of code that the ranks execute, then call `proceed`, the previous handler."""
         if self.console.directory is not None:
             self.console.print_line(f"interrupted, logs of all ranks in {self.console.directory}")
         with contextlib.suppress(ForkServerGone):

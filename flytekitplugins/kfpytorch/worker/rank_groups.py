@@ -1,4 +1,4 @@
-"""Describe ranks and the lines of code at which they are, and group ranks with the same description."""
+"""Describe ranks and the lines of code that they execute, and group ranks with the same description."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,18 +14,18 @@ _POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irec
 
 
 def format_position(failure: Failure, otherwise: str = "") -> str:
-    """Return ``at train.py:9 in train``, or `otherwise` if the failure has no stack frames."""
+    """Return the line of a failure as ``at train.py:9 in train``; `otherwise` if it has no stack frames."""
     return f"at {format_frame(failure.frames[-1])}" if failure.frames else otherwise
 
 
 def format_place(failure: Failure) -> str:
-    """Return ``in all_reduce at train.py:9 in train``, or the part of it that is known."""
+    """Return collective and line of a failure, as far as known: ``in all_reduce at train.py:9 in train``."""
     collective = f"in {failure.collective}" if failure.collective else ""
     return " ".join(filter(None, [collective, format_position(failure)]))
 
 
 def format_waiting(failure: Failure) -> str:
-    """Return ``waited in all_reduce at train.py:9 in train``, or the part of it that is known."""
+    """Return where a rank waited, as far as known: ``waited in all_reduce at train.py:9 in train``."""
     return f"waited {format_place(failure)}".rstrip()
 
 
@@ -35,7 +35,7 @@ def list_ranks(failures: Iterable[Failure]) -> list[int]:
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Return ``rank 3``, or ``ranks 0, 2-7``."""
+    """Return `ranks` as text, such as ``rank 3`` or ``ranks 0, 2-7``."""
     runs = [*_list_runs(ranks)]
     listed = ", ".join(runs[:_MOST_RANKS]) + (" …" if len(runs) > _MOST_RANKS else "")
     return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
@@ -52,9 +52,9 @@ def _list_runs(ranks: Sequence[int]) -> Iterator[str]:
 
 
 def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> dict[str, list[int]]:
-    """Return a mapping from a text to the ranks whose failures have it; `describe` returns the text.
+    """Group the ranks of `failures` by the text that `describe` returns for a failure.
 
-    The order is that of `failures`. A failure without a known rank is left out.
+    The keys of the result are the texts, in the order of `failures`. A failure without a rank is left out.
     """
     groups: dict[str, list[int]] = {}
     for failure in failures:
@@ -66,15 +66,15 @@ def group_ranks(failures: Iterable[Failure], describe: Callable[[Failure], str])
 def list_groups(failures: Iterable[Failure], describe: Callable[[Failure], str]) -> list[str]:
     """Return one line per group of ranks with the same description: ``ranks 0, 1 waited in all_reduce``.
 
-    `describe` returns the part after the ranks.
+    `describe` returns the description of a failure: the part of the line after the ranks.
     """
     return [f"{format_ranks(ranks)} {text}" for text, ranks in group_ranks(failures, describe).items()]
 
 
 def list_positions(stopped: Sequence[Failure]) -> list[str]:
-    """Return a line for each line of code at which ranks were stopped: ``ranks 0, 1 at train.py:9 in train``.
+    """Return one text for each line of code at which ranks stopped: ``ranks 0, 1 at train.py:9 in train``.
 
-    If some ranks were in different collectives, such as all_reduce and broadcast, a last line lists these.
+    If ranks were in different collectives, such as all_reduce and broadcast, the last text lists these.
     """
     return [*list_groups(stopped, _format_stop), *_compare_collectives(stopped)]
 
@@ -85,9 +85,9 @@ def _format_stop(stopped: Failure) -> str:
 
 
 def describe_hang(analysis: verdict.FailureAnalysis) -> list[str]:
-    """Return a line with the ranks in each collective, or no line if all waited in the same collective.
+    """Return a line with the ranks in each collective; an empty list if all waited in the same collective.
 
-    There is also no line if the root cause is not a wait for peers, or if ranks ended early.
+    The list is also empty if the root cause is not a wait for peers, or if ranks ended early.
     """
     if analysis.early or not verdict.is_waiting(analysis.cause):
         return []

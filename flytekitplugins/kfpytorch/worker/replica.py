@@ -41,16 +41,16 @@ class WorkerContext:
     """The settings of a worker that its environment does not contain."""
 
     slot: int
-    """The number of the worker's slot in the caller's console."""
+    """The number of the worker's output slot, in the console of the process that started the run."""
     replica: str
-    """The display name of the replica: ``worker-0``, ``node 1``."""
+    """The display name of the replica, such as ``worker-0`` or ``node 1``."""
     directory: str
     workspace: str
-    """The directory for files that flytekit creates; the caller removes it."""
+    """The directory for files that flytekit creates; the process that started the run removes it."""
     payload: str
-    """The file with the function and its inputs, which is not read if the process inherited them."""
+    """The file with the function and its inputs, which is not read if a fork inherited them."""
     on_this_machine: bool
-    """True in a local run, where gloo may replace nccl."""
+    """True in a local run, in which gloo replaces nccl if the machine has no GPU."""
     uses_torch: bool = True
     asks_for_input: bool = False
     """True if standard input is the user's terminal, from which lines are requested one at a time."""
@@ -64,8 +64,8 @@ def main(start: "ChildStart") -> int:
 def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: int) -> int:
     """Run the user's function, and return the exit code of the process.
 
-    Without an `inherited` payload, load it from the file `place.payload`. The descriptor `events` receives
-    events for the calling process.
+    If `inherited` is None, load the function and its inputs from the file `place.payload`. Write events for
+    the calling process to the descriptor `events`.
     """
     directory = Path(place.directory)
     directory.mkdir(exist_ok=True)  # Without parents: the directory of an ended run must stay deleted.
@@ -88,7 +88,7 @@ def run_worker(place: WorkerContext, inherited: loading.Payload | None, events: 
 
 
 def _run_and_save(place: WorkerContext, inherited: loading.Payload | None, rank: int | None) -> Caught | None:
-    """Run the user's function, and save its result if this is rank 0; return the function's exception."""
+    """Run the function, and save its result if this is rank 0. Return the function's exception, if any."""
     with contextlib.ExitStack() as adapted:
         if place.uses_torch:
             adapted.enter_context(torch_adaptations.keep_stores_on_loopback())
@@ -106,7 +106,7 @@ def _run_and_save(place: WorkerContext, inherited: loading.Payload | None, rank:
 
 
 def _watch_threads(rank: int | None, send_event: EventSender) -> None:
-    """Send a line to the caller if the end of this process waits for threads of the function."""
+    """Send a notice to the calling process if this process waits for threads of the function at its end."""
     main_thread = threading.main_thread()
 
     def report() -> None:
@@ -145,10 +145,10 @@ def _run_function(
 def compute_result(
     function: Callable[..., Any], inputs: Mapping[str, Any]
 ) -> result.ElasticWorkerResult | Caught:
-    """Call the function, and return its value with the decks and the metadata for Flyte, or its exception.
+    """Call the function, and return its value with Flyte's decks and metadata, or its exception.
 
-    The exception must not pass through context managers: `contextlib` assigns `__traceback__`, which raises
-    an error for some classes, such as frozen dataclasses.
+    The exception is returned, because it must not pass through context managers: `contextlib` assigns
+    `__traceback__`, which raises an error for some exception classes, such as frozen dataclasses.
     """
     value = catch(lambda: function(**inputs), BaseException)
     if isinstance(value, Caught):
@@ -185,9 +185,9 @@ def spawn_helper(
 
 
 def build_event_sender(fd: int, slot: int) -> EventSender:
-    """Return a function that writes an event to `fd` as JSON, with the number `slot`.
+    """Return a function that writes an event to the descriptor `fd` as JSON, with the number `slot`.
 
-    `slot` identifies this process in the console of the caller.
+    `slot` is the number of the output slot of this process in the calling process.
     """
 
     def send_event(event: Mapping[str, Any]) -> None:
@@ -199,7 +199,7 @@ def build_event_sender(fd: int, slot: int) -> EventSender:
 
 
 class _TerminalInput:
-    """Standard input of rank 0; requests a line from the calling process when the program reads one.
+    """Standard input of rank 0, which requests a line from the calling process when the program reads a line.
 
     The calling process has the user's terminal, and reads one line from it for each request. `breakpoint()`
     and `input()` work, and input that the program does not read stays in the terminal.

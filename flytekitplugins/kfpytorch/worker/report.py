@@ -1,4 +1,4 @@
-"""Describe a failed run, root cause first, in at most 25 lines; a long message of an exception adds lines."""
+"""Describe a failed run, root cause first, in at most 25 lines, or more for a long exception message."""
 
 import re
 import textwrap
@@ -9,7 +9,7 @@ from flytekitplugins.kfpytorch.worker import cause_details, rank_groups, verdict
 from kfpytorch_common.causes import Cause, Failure, classify, get_remedy
 
 MOST_LINES = 25
-"""Maximum lines of a report, without the lines of a message after the first `MESSAGE_LINES`."""
+"""The maximum number of lines of a report. Of an exception message, only `MESSAGE_LINES` lines count."""
 _MOST_MISSING = 4
 # torch's messages about a lost connection have up to 400 characters, with the addresses of both peers.
 _LONGEST_FIRST_LINE = 200
@@ -29,7 +29,7 @@ class FailureReport:
     seconds: float
     last_words: Sequence[str] = ()
     logs: str = ""
-    """The path of the logs: the log of the failed rank, or the directory; empty without logs."""
+    """The path of the failed rank's log file, or of the directory with all logs; empty without logs."""
     verbose: bool = False
     at_terminal: bool = True
     """True if the user can run the task again from a terminal; False in a pod."""
@@ -71,7 +71,7 @@ def _iter_pointers(after: FailureReport) -> Iterator[str]:
 
 
 def format_failure(failure: Failure) -> str:
-    """Return one line: ``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
+    """Return a line about a failure: ``rank 1 (node 0): ValueError: no data, at train.py:7 in train``."""
     first_line = cause_details.shorten(failure.message.partition("\n")[0], _LONGEST_FIRST_LINE)
     what = failure.signal or f"exit code {failure.exit_code}"
     if failure.exception:
@@ -86,7 +86,7 @@ def render_start_error(task: str, error: Exception) -> str:
 
 
 def format_rank(failure: Failure) -> str:
-    """Return ``rank 1 (worker-0)``, or the part of it that is known."""
+    """Return rank and replica, such as ``rank 1 (worker-0)``; only one of them if the other is unknown."""
     if failure.rank is None:
         return failure.replica
     return f"rank {failure.rank} ({failure.replica})" if failure.replica else f"rank {failure.rank}"

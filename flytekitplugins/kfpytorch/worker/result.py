@@ -1,4 +1,4 @@
-"""Transfer the result of rank 0: the value, its decks and its metadata."""
+"""Transfer the result of rank 0 to the calling process: the value, its Flyte decks and its metadata."""
 
 import ctypes
 import functools
@@ -30,14 +30,14 @@ class ElasticWorkerResult(NamedTuple):
     return_value: Any
     decks: "list[Deck]"
     om: "OutputMetadata | None" = None
-    """The metadata of the returned object (artifacts), or None."""
+    """Flyte's metadata of the returned value, such as that of an artifact; None if there is none."""
 
 
 def save(result: Any, directory: Path, workspace: Path) -> None:
-    """Write `result` into `directory` for `load`, or into `workspace` if `directory` has no space.
+    """Write `result` for `load` into `directory`, or into `workspace` if `directory` has too little space.
 
     Raises:
-        Exception: An exception that pickling the value raises.
+        Exception: An object in the result cannot be pickled.
     """
     content = io.BytesIO()
     large: list[memoryview] = []
@@ -61,7 +61,7 @@ def save(result: Any, directory: Path, workspace: Path) -> None:
 
 
 def load(directory: Path) -> Any:
-    """Return the result that `save` wrote. Its large arrays and tensors are in mapped memory."""
+    """Return the result that `save` wrote. Its large arrays and tensors are memory-mapped, not copied."""
     path = (directory / FILE_NAME).resolve()
     with path.open("rb") as file:
         sizes = pickle.load(file)  # noqa: S301 - written by a process of this run.

@@ -28,7 +28,7 @@ _ROOM: Final = 512 * 1024 * 1024
 def create_log_directory(task: str, warn: Callable[[str], None]) -> Path:
     """Create a directory for the logs of a run of `task`, and delete the logs of old runs.
 
-    If the configured directory is not writable, create a temporary one. `warn` receives a line about this.
+    If the configured directory is not writable, create a temporary directory, and pass a warning to `warn`.
 
     Raises:
         OSError: The directory for temporary files is not writable either.
@@ -58,15 +58,19 @@ def _get_log_root() -> Path:
 
 
 def build_private_path(place: str | None) -> Path:
-    """Return an unused path in `place` or in the temporary directory; its name contains the process id."""
+    """Return an unused path in `place`, or in the directory for temporary files if `place` is None.
+
+    The name of the path contains the process id.
+    """
     return Path(place or tempfile.gettempdir()) / f"kfpytorch-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 @contextlib.contextmanager
 def create_scratch(client: Client, needed: int) -> Iterator[Path]:
-    """Create a directory for the duration of a run, in memory if it has room for `needed` bytes.
+    """Create a directory for the duration of a run, in ``/dev/shm`` if this has room for `needed` bytes.
 
-    The client receives the path first, so that the fork server removes it if this process is killed.
+    The path is first registered with `client`, so that the fork server removes the directory if this process
+    is killed.
     """
     path = build_private_path(_find_memory_root(needed))
     client.add_scratch(str(path))
@@ -92,7 +96,7 @@ def _create_locked(path: Path) -> int:
 def _find_memory_root(needed: int) -> str | None:
     """Return ``/dev/shm`` if it is writable and has room for `needed` bytes, else None.
 
-    Before that, remove leftovers of killed runs from ``/dev/shm``.
+    First, remove the directories of killed runs from ``/dev/shm``.
     """
     if not os.access(_MEMORY, os.W_OK):
         return None
@@ -105,9 +109,10 @@ def _find_memory_root(needed: int) -> str | None:
 
 
 def _remove_if_unlocked(path: Path) -> None:
-    """Remove the directory of a killed run, unless a process holds its lock.
+    """Remove the directory of a killed run, unless a process holds the lock of the directory.
 
-    A run in another container that shares ``/dev/shm`` has no process id here, but holds the lock.
+    A run in another container can share ``/dev/shm``. Its process id does not exist in this container, but it
+    holds the lock.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -124,9 +129,9 @@ def _remove_if_unlocked(path: Path) -> None:
 
 @contextlib.contextmanager
 def create_workspace(client: Client) -> Iterator[str]:
-    """Create a directory for files that flytekit creates in workers.
+    """Create a directory for files that flytekit creates in workers, and remove it after the run.
 
-    It stays if a successful run leaves files in it, because the task may have returned them.
+    The directory stays if a successful run leaves files in it, because the task may have returned them.
     """
     path = build_private_path(None)
     client.add_scratch(str(path))

@@ -1,4 +1,4 @@
-"""Information about this process: local or in a pod, options of local runs, its pod's name, a free port."""
+"""Information about this process, such as the options of a local run, the name of its pod and a free port."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ from kfpytorch_common import operator_env, prestart
 
 VERBOSE: Final = "FLYTE_KFPYTORCH_VERBOSE"
 NO_AGENT_STORE: Final = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
-"""The variable with which `init_process_group` creates its own store, in a run without elastic agents.
+"""The variable that makes `init_process_group` create its own store, for a run without elastic agents.
 
 A rank of an `Elastic` task can start such a run. Without this variable, the run would use the store of the
-agent of that rank.
+elastic agent that started the rank.
 """
 
 
@@ -31,7 +31,7 @@ def is_local() -> bool:
 
 
 def format_pod_name() -> str:
-    """Return ``worker-1, pod HOST``, or ``host HOST`` if the host name is not that of a PyTorchJob replica.
+    """Return a name such as ``worker-1, pod HOST``, or ``host HOST`` outside the pods of a PyTorchJob.
 
     If ``NODE_NAME`` is set, add ``, node NODE_NAME``.
     """
@@ -66,7 +66,7 @@ class LocalMode:
 
 
 def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> LocalMode:
-    """Return the mode in FLYTE_KFPYTORCH_LOCAL: ``replicas``, ``inline`` or a number of ranks.
+    """Return the mode that FLYTE_KFPYTORCH_LOCAL sets: ``replicas``, ``inline`` or a number of ranks.
 
     The default is ``replicas`` if `replicas_by_default` is true, and ``inline`` otherwise.
 
@@ -88,7 +88,7 @@ def read_local_mode(env: Mapping[str, str], *, replicas_by_default: bool) -> Loc
 def is_verbose(env: Mapping[str, str]) -> bool:
     """True if the user requests the output of all ranks: FLYTE_KFPYTORCH_VERBOSE or ``pyflyte -v``.
 
-    The variable takes precedence.
+    The environment variable takes precedence over the option.
     """
     value = env.get(VERBOSE, "").strip().lower()
     if value:

@@ -39,7 +39,7 @@ class Machine:
     """The GPUs, as named in ``CUDA_VISIBLE_DEVICES``."""
 
     def compute_max_ranks(self) -> int:
-        """Return the maximum number of ranks: one per GPU, or else by memory and processors."""
+        """Return the maximum number of ranks: one per GPU; without GPUs, memory and processors limit it."""
         if self.gpus:
             return len(self.gpus)
         room = self.memory // _BYTES_PER_RANK
@@ -47,7 +47,7 @@ class Machine:
 
 
 def detect_machine(env: Mapping[str, str]) -> Machine:
-    """Return the resources of this machine, or of its container."""
+    """Return the resources of this machine, or of the container in which this process runs."""
     return Machine(processors=count_processors(), memory=_get_available_memory(), gpus=list_gpus(env))
 
 
@@ -72,8 +72,8 @@ def _get_available_memory() -> int:
 def list_gpus(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
     """Return the indexes or UUIDs of the GPUs that ``CUDA_VISIBLE_DEVICES`` in `env` selects.
 
-    If the variable is not set, return all GPUs. `root` is the root directory, in which the files of GPU
-    drivers are found. CUDA is not loaded, because a process that has loaded it cannot be forked.
+    If the variable is not set, return all GPUs. `root` is the root of the file system with the files of GPU
+    drivers. CUDA is not loaded, because a process that has loaded CUDA cannot be forked.
     """
     if not any((root / driver).exists() for driver in _DRIVERS):
         return ()
@@ -116,11 +116,11 @@ class Topology:
     devices: tuple[str, ...] = ()
     """``CUDA_VISIBLE_DEVICES`` for each node; empty without GPUs."""
     note: str = ""
-    """A message if the layout differs from the request, with a way to avoid this; otherwise empty."""
+    """A message if the layout differs from that of the task, with a way to avoid this; otherwise empty."""
 
     @property
     def ranks(self) -> int:
-        """The world size."""
+        """The number of all processes of the job (the world size)."""
         return self.nodes * self.nproc_per_node
 
 
@@ -132,8 +132,8 @@ def count_processes(requested: int | str, nodes: int, machine: Machine, most: in
     """Return the number of processes on each of `nodes` nodes that share `machine`.
 
     If `requested` is a number, return it. For ``"gpu"``, ``"cpu"`` or ``"auto"``, divide the number of GPUs
-    or processors among the nodes. If the user set a number of ranks, `most`, divide this number instead. The
-    result is at least 1.
+    or processors by `nodes`. If the user has set a maximum number of ranks, `most`, divide `most` instead.
+    The result is at least 1.
 
     Raises:
         NoGpu: `requested` is ``"gpu"``, the machine has no GPU, and `most` is None.
@@ -156,8 +156,8 @@ def count_pod_processes(requested: int | str, env: Mapping[str, str]) -> int:
     """Return the number of processes that this pod starts.
 
     `requested` is the number itself, or ``"gpu"``, ``"cpu"`` or ``"auto"``. For such a word, a pod of a job
-    reads the number from `env`; it was determined when the task was registered. An ordinary pod counts its
-    GPUs or processors.
+    reads the number from `env`; the registration of the task determined this number. An ordinary pod counts
+    its GPUs or processors.
 
     Raises:
         NoGpu: `requested` is ``"gpu"``, and the pod has no GPU.
@@ -183,9 +183,10 @@ def _count_pod_devices(kind: str) -> int:
 
 
 def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = None) -> Topology:
-    """Lay out `nodes` times `nproc_per_node` ranks on `machine`, at most `most` if the user set it.
+    """Return the layout of `nodes` nodes with `nproc_per_node` ranks each, reduced to fit on `machine`.
 
-    If fewer ranks are possible, the number of processes per node is reduced first, then that of nodes.
+    `most` is the maximum number of ranks, if the user has set it. If fewer ranks are possible, first reduce
+    the number of ranks per node, then the number of nodes.
     """
     wanted = nodes * nproc_per_node
     limit = machine.compute_max_ranks() if most is None else most
@@ -203,7 +204,7 @@ def fit(nodes: int, nproc_per_node: int, machine: Machine, most: int | None = No
 def _assign_devices(gpus: Sequence[str], nodes: int, nproc_per_node: int) -> tuple[str, ...]:
     """Return ``CUDA_VISIBLE_DEVICES`` for each node; an empty tuple without GPUs.
 
-    Each node has its own GPUs if there are enough for all ranks. Otherwise the ranks get the GPUs in turn.
+    If there is a GPU for each rank, divide the GPUs among the nodes. Otherwise, several ranks share a GPU.
     """
     if not gpus:
         return ()

@@ -1,7 +1,7 @@
 """Adapt torch.distributed to one machine: stores on the loopback interface, and gloo instead of nccl.
 
-A `TCPStore` listens on all interfaces and has no authentication. It accepts a listening socket: this module
-passes one that is bound to the loopback address.
+A `TCPStore` listens on all interfaces and has no authentication. This module therefore passes it a socket
+that listens only on the loopback address.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def find_loopback_address() -> str | None:
 
 @contextlib.contextmanager
 def keep_stores_on_loopback() -> Iterator[None]:
-    """Make each `TCPStore` that this process serves listen only on its host address, if that is loopback.
+    """Make each `TCPStore` that this process serves for a loopback address listen only on this address.
 
     This has an effect only if torch is installed and the environment states that all ranks are on this
     machine.
@@ -72,9 +72,9 @@ def _with_bound_socket(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _bind_socket(arguments: Mapping[str, Any]) -> socket.socket | None:
-    """Return a listening socket for a store with the `arguments`, or None.
+    """Return a listening socket for a `TCPStore` with these `arguments`.
 
-    None means that torch receives the arguments unchanged.
+    Return None if torch has to receive the arguments unchanged, without a socket.
     """
     host = arguments.get("host_name")
     needs_socket = arguments.get("is_master") and arguments.get("master_listen_fd") is None
@@ -91,7 +91,7 @@ def _bind_socket(arguments: Mapping[str, Any]) -> socket.socket | None:
 
 
 def _can_libuv_take_sockets() -> bool:
-    """True if `TCPStore` accepts a listening socket with ``use_libuv=True``; without libuv it always does."""
+    """True if `TCPStore` accepts a listening socket with ``use_libuv=True``: in torch 2.8 and newer."""
     import torch
 
     major, minor = torch.__version__.split(".")[:2]

@@ -52,7 +52,7 @@ def create_handler(config: "LaunchConfig", launch: ElasticLaunchConfig) -> Rende
 
 
 def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchConfig) -> str:
-    """Return a message that names the nodes that joined a failed rendezvous, and the missing nodes."""
+    """Return a message with the nodes that joined a failed rendezvous, and the nodes that are missing."""
     # torch has no public list of participants, and removes this node from it when it gives up.
     state = getattr(getattr(rendezvous, "_state_holder", None), "state", None)
     nodes = getattr(state, "participants", ())
@@ -76,8 +76,9 @@ def describe_missing_nodes(rendezvous: RendezvousHandler, launch: ElasticLaunchC
 def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[None]:
     """If `restart` is true, make `rendezvous` create a new store while the context is active.
 
-    torch 2.15 keeps the store of the first generation of workers, without a prefix for each generation. The
-    restarted workers would find the addresses of stopped workers, and `init_process_group` would fail.
+    After a restart, torch 2.15 keeps the store of the first workers, and does not change the prefix of the
+    keys. The restarted workers would find the addresses of stopped workers, and `init_process_group` would
+    fail.
     """
     names = ("_shared_tcp_store_server", "_bootstrap_store_info")
     stores = {name: vars(rendezvous).get(name) for name in names}
@@ -91,9 +92,10 @@ def replace_store(rendezvous: RendezvousHandler, *, restart: bool) -> Iterator[N
 
 
 def remove_delays() -> None:
-    """Remove delays of torch's rendezvous that only matter for many hosts with a shared store.
+    """Remove delays of torch's rendezvous that are useful only for many hosts with a shared store.
 
-    torch waits up to 0.3 s before it joins and 1 s between polls, and inspects the stack to name each event.
+    torch waits up to 0.3 s before it joins and 1 s between polls. It also inspects the Python stack to get a
+    name for each event.
     """
     quick = {"_delay": lambda seconds: time.sleep(_POLL), "get_method_name": lambda depth=2: "rendezvous"}  # noqa: ARG005
     for name, function in quick.items():
@@ -104,7 +106,7 @@ def remove_delays() -> None:
 def _find_host_role(launch: ElasticLaunchConfig) -> dict[str, bool]:
     """Return ``{"is_host": True}`` if the endpoint names this host, which then serves the store; else ``{}``.
 
-    Without this parameter, torch compares addresses, and the DNS may not have those of this node yet.
+    Without this parameter, torch compares IP addresses. The DNS may not have the address of this node yet.
     """
     # For a name without a domain, torch itself compares it with the host name.
     label, has_domain, _ = launch.host.partition(".")

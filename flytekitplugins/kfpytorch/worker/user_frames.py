@@ -34,7 +34,7 @@ def select_user_frames(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 
 
 def format_frame(frame: Frame) -> str:
-    """Return ``train.py:7 in train``, with a relative path if the file is below the working directory."""
+    """Return a frame as ``train.py:7 in train``. The path is relative below the working directory."""
     shown = Path(frame.file)
     with contextlib.suppress(OSError, ValueError):  # The file is elsewhere, or no working directory exists.
         shown = shown.relative_to(Path.cwd())

@@ -21,14 +21,14 @@ class FailureAnalysis:
     cause: Failure
     others: Sequence[Failure] = ()
     early: Sequence[Failure] = ()
-    """The ranks that ended with exit code 0 while others waited for them; `cause` is the first one."""
+    """The ranks that ended with exit code 0 while others waited for them. `cause` is then one of them."""
 
 
 def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> FailureAnalysis:
     """Choose the root cause of a failed run.
 
-    `failures` has the failures of ranks, at least one. `well` has the terminations of the ranks with exit
-    code 0. It is empty if the job has ranks with an unknown outcome.
+    `failures` contains one or more failures of ranks. `well` describes the ranks that ended with exit code 0.
+    `well` is empty if the job has ranks with an unknown outcome.
     """
     unwrapped = [_unwrap(each) for each in failures]
     noticed = causes.select_root_cause(unwrapped)
@@ -42,9 +42,9 @@ def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> Fa
 
 
 def _unwrap(failure: Failure) -> Failure:
-    """Replace the exception of `failure` by torch's error about a failed peer, if its chain contains one.
+    """Replace the exception of `failure` by torch's error about a failed peer, if `failure.chain` has one.
 
-    Return `failure` unchanged if its chain contains no such error, or if its exception is one itself.
+    Return `failure` unchanged if its chain has no such error, or if its exception already is such an error.
     """
     consequence = None if is_consequence(failure) else causes.find_wrapped_consequence(failure)
     if consequence is None:
@@ -68,7 +68,7 @@ def is_waiting(failure: Failure) -> bool:
 def explain_abort(cause: Failure, last_words: Sequence[str]) -> Failure:
     """Return `cause` with gloo's explanation if gloo ended the process because a peer sent too many bytes.
 
-    `last_words` are the last lines of output of the process. In any other case, return `cause` unchanged.
+    `last_words` are the last lines that the process printed. In any other case, return `cause` unchanged.
     """
     mismatch = causes.MISMATCH.search("\n".join(last_words)) if cause.signal == "SIGABRT" else None
     if mismatch is None:
