@@ -112,7 +112,7 @@ class KindPart:
             self._gathering.sink.drop_record(self._gathering.record, name)
 
     def mark_delivered(self) -> None:
-        """Drop the records, now sent to the watch's consumer, unless later snapshots must contain them."""
+        """Discard `kept` unless later snapshots need it. Call this after the sink has received a snapshot."""
         if self._gathering.record is Event:
             self._newest = max((self._newest, *map(_parse_version, self.kept.values())))
         if not self._gathering.is_retaining:

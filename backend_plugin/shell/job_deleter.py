@@ -40,8 +40,8 @@ class JobDeleter:
         """Start to delete a job; return when the cluster accepts the deletion, or after `DELETE_CALL` s.
 
         Raises:
-            NotDurable: If the cluster cannot store the deletion. The server retries the deletion,
-                but not after a restart of the server.
+            NotDurable: If the cluster cannot save the change, for example because a disk is full. The server
+                retries it in the background, but a restart of the server loses the deletion.
         """
         order = self._schedule_delete(
             ObjectName(namespace=ref.namespace, name=ref.name, uid=ref.uid, dialect=ref.dialect),

@@ -98,7 +98,7 @@ class OutputPrefixes:
 
     @property
     def schemes(self) -> frozenset[str]:
-        """The schemes of all listed locations."""
+        """The URL schemes of the locations that the server may read, such as ``s3`` or ``file``."""
         return frozenset(each.scheme for each in self._listed)
 
 

@@ -24,9 +24,8 @@ class SuccessPolicy(ConfigPart):
     """The nodes that must succeed so that a TrainJob succeeds.
 
     The backend writes ``succeeded_indexes`` into ``successPolicy`` of the Kubernetes Job that runs all nodes.
-    When all nodes in ``succeeded_indexes`` have succeeded, the other nodes are stopped. Failures of the other
-    nodes do not fail the task. Without a policy, all nodes must succeed. In a local run, the policy has no
-    effect.
+    When all nodes in ``succeeded_indexes`` have succeeded, the other nodes are stopped, and their failures
+    no longer count. Without a policy, all nodes must succeed. In a local run, the policy has no effect.
 
     Args:
         succeeded_indexes: The indexes of the nodes that must succeed, such as ``"0"`` or ``"0,2-4"``. The

@@ -143,7 +143,7 @@ def _format_amount(name: str, amount: int) -> str:
 
 @CHECKS.add(Subject.NODES, Subject.ROLES)
 def _check_gang_too_large(facts: Facts) -> Iterator[Violation]:
-    """Check that all replicas together fit on the empty nodes."""
+    """Check that all replicas would fit together on the ready nodes if these were empty."""
     nodes = node_filters.list_ready_nodes(facts)
     pods = [(role, node_filters.build_pod_info(role)) for role in facts.task.roles]
     if any(node_filters.find_exclusion(pod, nodes) for _, pod in pods):

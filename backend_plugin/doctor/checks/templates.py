@@ -41,7 +41,7 @@ _PREFIXES: Final = tuple(
 
 
 def _list_checked_templates(facts: Facts) -> Sequence[Manifest]:
-    """Return the PodTemplates that the settings or the task name, and those for gang scheduling."""
+    """Return the PodTemplates whose name is in the settings, in the task or in `NAMES`."""
     names = {*NAMES, facts.settings.default_pod_template_name, facts.task.template}
     return [
         each for each in facts.get_objects(Subject.TEMPLATES) if deployments.get_name(each) in names - {""}

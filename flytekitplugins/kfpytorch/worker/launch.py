@@ -85,8 +85,9 @@ def _is_node_of_job(env: Mapping[str, str]) -> bool:
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
     """Run a task without torch's launcher, and return the value of rank 0.
 
-    A pod runs its own ranks, and a local run starts all `ranks`. If ``FLYTE_KFPYTORCH_LOCAL`` is not set and
-    `replicas_by_default` is False, a local run does not start processes, but calls the function in this one.
+    A pod runs its own ranks, and a local run starts up to `ranks` processes. It calls the function in
+    the current process instead if ``FLYTE_KFPYTORCH_LOCAL`` is ``inline``, or if it is not set and
+    `replicas_by_default` is False.
     """
     is_mpi = get_framework(task.task_config) == MPI
     in_pod = not runtime_info.is_local()
