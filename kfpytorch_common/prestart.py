@@ -58,7 +58,7 @@ def get_server() -> "ForkServer":
 
 
 def start() -> None:
-    """Do nothing: the import of this module starts the server. flytekit's entry point needs a function."""
+    """Do nothing, because flytekit's entry point needs a function: the import starts the fork server."""
 
 
 def find_script(argv: Sequence[str]) -> Path | None:

@@ -81,7 +81,7 @@ class PodRecord:
         self._check_after(self._stop_timeout)
 
     def close(self) -> None:
-        """Mark the pod as ended, or as no longer observed by the server, and wake its log readers."""
+        """Set `is_ended` when the pod has ended or is no longer observed, and wake its log readers."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.is_ended.set()

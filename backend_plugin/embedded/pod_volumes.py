@@ -64,7 +64,7 @@ class MountPaths:
 
     @classmethod
     def from_directories(cls, directories: Mapping[str, str]) -> "MountPaths":
-        """Build an instance from directories by container path. The longest matching path applies."""
+        """Build from `{container path: directory}`. If several container paths match, the longest applies."""
         ordered = sorted((each for each in directories if each.startswith("/")), key=len, reverse=True)
         # A match starts at the beginning of a path or after the `://` of a URL, and ends at the end of a
         # name. The slash comes first in the pattern, because the search for it is fast.

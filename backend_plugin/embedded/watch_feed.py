@@ -35,7 +35,7 @@ def deliver_all(store: Store, sink: Sink) -> None:
 
 
 def deliver_change(change: ObjectChange, sink: Sink) -> None:
-    """Add, update or remove the changed object in `sink`, if it is watched and has the label `IDENTITY`."""
+    """Add, update or remove a changed object in `sink`, if it has the label `IDENTITY` of a job's objects."""
     if change.key.kind not in _READERS or not get_label(change.manifest, IDENTITY):
         return
     record, read = _READERS[change.key.kind]

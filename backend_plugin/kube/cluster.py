@@ -191,7 +191,7 @@ class KubernetesCluster:
         return await self._lister.list_prerequisites()
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
-        """Return the jobs of other clients; see `Cluster.list_foreign_jobs`."""
+        """Return the jobs without a label of this backend; see `Cluster.list_foreign_jobs`."""
         return await self._lister.list_foreign_jobs(name)
 
     async def list_runtimes(self) -> Sequence[Runtime]:

@@ -56,7 +56,7 @@ class ObjectLister:
         return await self._list_jobs(LABELLED)
 
     async def list_foreign_jobs(self, name: str = "") -> Sequence[Job]:
-        """Return the jobs of other clients; see `Cluster.list_foreign_jobs`."""
+        """Return the jobs without a label of this backend; see `Cluster.list_foreign_jobs`."""
         named = {"fieldSelector": f"metadata.name={name}"} if name else {}
         try:
             return await self._list_jobs({**_FOREIGN, **named})

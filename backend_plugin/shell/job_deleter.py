@@ -29,7 +29,8 @@ class JobDeleter:
     def __init__(self, cluster: Cluster, cache: Cache, orders: BackgroundOperations, seconds: float) -> None:
         """Create a deleter that submits its background operations to `orders`.
 
-        The deleter checks if a deleted job is gone after each pause in `LEAVING`, then every `seconds` s.
+        After a deletion, check for 30 s at growing intervals (`LEAVING`) if the job is gone, then every
+        `seconds` s.
         """
         self._cluster = cluster
         self._cache = cache
@@ -99,7 +100,7 @@ class JobDeleter:
             )
 
     async def _await_removal(self, name: ObjectName) -> None:
-        """Wait until a deleted job is gone; if it exists after all `LEAVING` pauses, log its finalizers."""
+        """Wait until a deleted job is gone; log its finalizers if it still exists after 30 s (`LEAVING`)."""
         for pause in LEAVING:
             await asyncio.sleep(pause)
             if self._is_gone(name):

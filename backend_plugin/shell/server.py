@@ -93,7 +93,8 @@ class GrpcServer:
     async def run(self, ready: asyncio.Event, started: Callable[[int], None], settle: Settle) -> None:
         """Serve until `stop` is called or a signal arrives; wait up to `drain_seconds` for running calls.
 
-        A second call of `stop` or a second signal ends the wait; `settle` is then started and cancelled.
+        A second call of `stop` or a second signal ends the wait and cancels `settle`. Even then, `settle` is
+        started first, because only a coroutine that has started can clean up.
 
         Args:
             ready: The health service reports SERVING once this is set.

@@ -64,7 +64,7 @@ class Client:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """Return the descriptor of the connection; it is readable if the server may have reported exits."""
+        """Return the connection's descriptor. It is readable after a message, such as the exit of a child."""
         return self._sock.fileno()
 
     def start(self, job: ChildSpec, fds: Sequence[int]) -> tuple[int, int]:

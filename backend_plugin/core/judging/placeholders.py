@@ -24,7 +24,7 @@ def list_gang_reasons(
     of_pod: Callable[[Pod], PendingReason | None],
     gang: GangSummary,
 ) -> list[PendingReason]:
-    """Return a list with the pending reason that the placeholder pods of a gang report; empty without one.
+    """Return the pending reason of a gang's placeholder pods, as a list; empty if none of them has one.
 
     `members` are the pods of the replicas. `of_pod` returns the pending reason of a pod; None if it has none.
     """

@@ -150,7 +150,7 @@ def get_process_failure(directory: Path, ended: Failure) -> Failure:
 
 
 def write_terminations(directory: Path, failures: Iterable[Failure], ended: Iterable[Failure] = ()) -> None:
-    """Write the failures of a node's ranks and their exits with code 0, `ended`, into `directory`."""
+    """Write the failures of a node's ranks, and the exits with code 0 (`ended`), into `directory`."""
     terminations = [[dataclasses.asdict(each) for each in ranks] for ranks in (failures, ended)]
     write_json(directory / RANKS_FILE_NAME, terminations)
 

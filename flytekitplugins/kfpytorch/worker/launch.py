@@ -85,8 +85,8 @@ def _is_node_of_job(env: Mapping[str, str]) -> bool:
 def _run_processes(task: Any, inputs: dict[str, Any], ranks: int, *, replicas_by_default: bool) -> Any:
     """Run a task without torch's launcher, and return the value of rank 0.
 
-    A pod runs its own ranks, and a local run starts up to `ranks` processes. It calls the function in
-    the current process instead if ``FLYTE_KFPYTORCH_LOCAL`` is ``inline``, or if it is not set and
+    A pod runs its own ranks. A local run starts up to `ranks` processes, or calls the function in the current
+    process if ``FLYTE_KFPYTORCH_LOCAL`` is ``inline``, or if this variable is not set and
     `replicas_by_default` is False.
     """
     is_mpi = get_framework(task.task_config) == MPI
