@@ -1,4 +1,4 @@
-"""Defer signals, so that an exception of a signal handler does not interrupt an operation.
+"""Defer signals, so that an exception of a handler does not interrupt an operation that must complete.
 
 A signal handler runs between any two instructions. If it raised an exception while a message is sent, sender
 and receiver would wait forever. In a callback of the interpreter, the exception would be ignored.

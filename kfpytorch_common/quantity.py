@@ -93,7 +93,7 @@ def subtract_quantity(one: Quantity, other: Quantity) -> Quantity:
 
 
 def with_binary_suffix(amount: Quantity) -> Quantity:
-    """Return a quantity with the same value, and with a text with a binary suffix, such as ``16Gi``.
+    """Return a quantity with the same value, whose text has a binary suffix, such as ``16Gi``.
 
     For an amount below 1024 or a fraction, the text is decimal, such as ``500m``, so that it is exact.
     """

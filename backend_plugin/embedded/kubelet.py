@@ -120,7 +120,7 @@ class Kubelet:
             _kill_leftovers(lost)
 
     async def terminate_pod(self, uid: str, grace: float) -> None:
-        """End a pod within `grace` seconds, and then call `PodController.on_terminated`."""
+        """Make a pod end within `grace` seconds; `PodController.on_terminated` is called after its end."""
         pod = self._pods.get(uid)
         if pod is None or pod.is_ended.is_set():
             self._loop.call_soon(self._report.on_terminated, uid)
@@ -245,7 +245,10 @@ class Kubelet:
             self._open_gates(pod.job)
 
     def _on_shim_exit(self, pod: PodRecord) -> None:
-        """Mark a pod as ended, because its shim has ended. Raise OSError if its state file cannot be read."""
+        """Mark a pod as ended, because its shim has ended.
+
+        Raise OSError, and change nothing, if the state file of the pod cannot be read.
+        """
         state = pod.directory.read_state()
         if state is None or not state.final:
             why = pod.directory.read_error_output() or "killed"

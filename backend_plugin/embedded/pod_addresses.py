@@ -61,9 +61,9 @@ class PodAddresses:
         return self.pattern.sub(self._replace_address, value) if self.pattern else value
 
     def rewrite_variable(self, name: str, value: str) -> str:
-        """Return the job's reserved port if `name` is a variable for the master port, such as MASTER_PORT.
+        """Return the job's reserved port, if any, for a variable with the master port, such as MASTER_PORT.
 
-        For any other variable, return `value`.
+        Otherwise, return `value`.
         """
         return self.port if name in _PORTS and self.pattern and self.port else value
 

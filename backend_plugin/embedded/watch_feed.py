@@ -18,7 +18,7 @@ _READERS: Final[Mapping[str, tuple[type[Record], Callable[[Manifest], Record]]]]
     "Event": (Event, read_event),
     "PodGroup": (PodGroup, read_pod_group),
 }
-"""For each kind of watched object, the type of its record and the function that builds the record."""
+"""The type of the record, and the function that builds it, for each kind of watched object."""
 
 
 def deliver_all(store: Store, sink: Sink) -> None:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _LONGEST: Final = 1 << 24
 """The maximum size of one object in bytes. etcd accepts a tenth of it."""
 _RETRIED_REFUSALS: Final = 2
-"""The number of successive 403 responses that are retried soon. A starting API server has no rules yet."""
+"""The number of successive 403 responses retried soon. A starting API server has no RBAC rules for 1 s."""
 _STALE_AFTER_TIMEOUTS: Final = 2
 """The number of watch timeouts in a row after which the watch is stale. One bookmark may be late."""
 _WITH_BOOKMARKS: Final = (Job, Pod)

@@ -149,7 +149,7 @@ _LAYOUTS: Final[Mapping[int, tuple[_Layout, Set[str]]]] = {
     0: (_read_version_0, _OF_VERSION_1),
     1: (_read_version_1, _OF_VERSION_0),
 }
-"""For each layout version of `custom`, the function that reads it, and the keys of the other version."""
+"""The function that reads each layout version of `custom`, and the keys of the other version."""
 
 
 def _build_replica_groups(parsed: _ParsedCustom, extended: extension.Extension) -> tuple[ReplicaGroup, ...]:

@@ -16,7 +16,8 @@ _ACTIONS: Final = ("FailJob", "Ignore", "Count")
 _OPERATORS: Final = ("In", "NotIn")
 _STATUSES: Final = ("True", "False", "Unknown")
 _MOST_RULES: Final = 19
-"""The maximum number of pod failure rules of a task: a Job has at most 20, and the backend adds one."""
+"""The maximum number of pod failure rules of a task: a Job has at most 20, and the backend adds one for
+disruptions."""
 
 
 def check_sources(options: task_pb2.TrainJob, path: str) -> Iterator[Problem]:

@@ -22,13 +22,13 @@ END_EVENTS: Final[Mapping[str, str]] = {
 OPERATOR_CONTAINERS: Final = frozenset(name for each in _ROWS for name in each.operator_containers)
 """The names of the init containers that the operators of all dialects add to pods."""
 INITIALIZERS: Final = frozenset(name for each in _ROWS for name in each.initializers.values())
-"""For all dialects, the roles of the pods that load data before the replicas are created."""
+"""The roles of the pods that load data before the replicas are created, in all dialects."""
 CREATION_FAILURES: Final = frozenset(name for each in _ROWS for name in each.creation_failures)
-"""For all dialects, the reasons of warning events about a failed creation of the objects of a job."""
+"""The reasons of warning events about a failed creation of the objects of a job, in all dialects."""
 EVENT_KINDS: Final = tuple(dict.fromkeys((*DIALECTS, *(kind for each in _ROWS for kind in each.event_kinds))))
 """The kinds of the objects whose events are watched: jobs, and objects through which a job owns its pods."""
 POD_SUFFIX: Final = "|".join(each.pod_suffix for each in _ROWS)
-"""For all dialects, a regular expression for the part of a pod's name after the name of its job."""
+"""A regular expression for the part of a pod's name after the name of its job, in all dialects."""
 _POD: Final = re.compile(f"(?P<job>.+)(?:{POD_SUFFIX})")
 
 

@@ -77,7 +77,7 @@ def summarize_file(file: ErrorFile) -> ErrorFile:
 
 
 def parse_error_file(file: ErrorFile) -> tuple[Failure, Cause | None]:
-    """Return the failure in an error file, and the cause that its message names (None if it has no cause).
+    """Return the failure in an error file, and the cause that its message names (None if it names none).
 
     A cause that the message names is more certain than one that is derived from the failure.
     """
@@ -177,7 +177,7 @@ def _split_traceback(text: str) -> tuple[str, str]:
 
 
 def _truncate(text: str) -> str:
-    """Return a text of at most `_LONGEST` characters, truncated to `_LONGEST` bytes in UTF-8."""
+    """Return `text`, which has at most `_LONGEST` characters, truncated to `_LONGEST` bytes in UTF-8."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")

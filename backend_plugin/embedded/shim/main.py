@@ -120,7 +120,7 @@ class Shim:
         self._supervisor.stop_pod(0, "NodeLost", lost)
 
     def start_reading(self, run: ContainerRun) -> None:
-        """From now on, read the output streams of a container run when they have data."""
+        """Read the output streams of a container run, from now on, when they have data."""
         for fd in run.streams:
             self._add_reader(fd, partial(self._read_stream, run, fd))
 

@@ -37,9 +37,9 @@ class OutputStream:
     shown: bytes = b""
 
     def take_redrawn(self, now: float) -> bytes:
-        """Return the text of a redrawn line, such as a progress bar, at most once every 5 seconds.
+        """Return the text of a redrawn line, such as a progress bar, at most once in `_REDRAWN` seconds.
 
-        Return no bytes within 5 seconds after the last text, or if the text is blank or has not changed.
+        Return no bytes within `_REDRAWN` seconds after the last text, or if the text is blank or unchanged.
         `now` is the time of the monotonic clock in seconds.
         """
         if not self.lines.is_redrawn:

@@ -21,7 +21,7 @@ class FailureAnalysis:
     cause: Failure
     others: Sequence[Failure] = ()
     early: Sequence[Failure] = ()
-    """The ranks that ended with exit code 0 while others waited for them. `cause` is then one of them."""
+    """The ranks that ended with exit code 0 while others waited for them. `cause` is then the first one."""
 
 
 def analyze_failures(failures: Sequence[Failure], well: Sequence[Failure]) -> FailureAnalysis:
