@@ -40,14 +40,14 @@ _SECURITY: Final[_Fields] = {
     "securityContext.seccompProfile.type": ("removes the restrictions of seccomp", _PROFILES),
     "securityContext.appArmorProfile.type": ("removes the restrictions of AppArmor", _PROFILES),
 }
-_CALLS: Final = (
+_PROBES_AND_HOOKS: Final = (
     "livenessProbe",
     "readinessProbe",
     "startupProbe",
     "lifecycle.postStart",
     "lifecycle.preStop",
 )
-_OF_PODS: Final[_Fields] = {
+_POD_FIELDS: Final[_Fields] = {
     "hostNetwork": ("shares the network of the node", _EMPTY),
     "hostPID": ("exposes the processes of the node", _EMPTY),
     "hostIPC": ("shares the memory segments of the node", _EMPTY),
@@ -55,7 +55,7 @@ _OF_PODS: Final[_Fields] = {
     "securityContext.sysctls.name": ("changes the kernel of the node", _SYSCTLS),
     **_SECURITY,
 }
-_OF_CONTAINERS: Final[_Fields] = {
+_CONTAINER_FIELDS: Final[_Fields] = {
     "securityContext.privileged": ("gives all rights on the node", _EMPTY),
     "securityContext.capabilities.add": ("gives a right on the node", _CAPABILITIES),
     "securityContext.procMount": ("exposes parts of /proc that are hidden by default", _PROC_MOUNTS),
@@ -63,7 +63,7 @@ _OF_CONTAINERS: Final[_Fields] = {
     **_SECURITY,
     **{
         f"{place}.{how}.host": ("makes the node connect to another host", _EMPTY)
-        for place in _CALLS
+        for place in _PROBES_AND_HOOKS
         for how in ("httpGet", "tcpSocket")
     },
 }
@@ -75,8 +75,8 @@ def _index_by_key(fields: _Fields) -> Mapping[str, _Fields]:
     return {key: {path: fields[path] for path in fields if keys[path] == key} for key in keys.values()}
 
 
-_BY_POD_KEY: Final = _index_by_key(_OF_PODS)
-_BY_CONTAINER_KEY: Final = _index_by_key(_OF_CONTAINERS)
+_BY_POD_KEY: Final = _index_by_key(_POD_FIELDS)
+_BY_CONTAINER_KEY: Final = _index_by_key(_CONTAINER_FIELDS)
 
 
 class PodPart(msgspec.Struct, frozen=True, kw_only=True):
